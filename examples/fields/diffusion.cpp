@@ -2,7 +2,9 @@
 #include "diffusion.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "problem.hpp"
@@ -15,7 +17,7 @@ namespace {
 
 /// Pictures of a ring or a disc, anywhere; sampled by the steps of the paper's algorithm 2.
 struct DiffusionProblem {
-  using Laid = LaidStack<Diffusion<float>>;
+  using Laid = LaidInSpace<Diffusion<float>, dx, dy>;
   static constexpr Defaults defaults{
       .title = "Diffusion of pictures", .unit = "pictures", .steps = 800, .batch = 32, .learning_rate = 3e-3, .ema = 0.99};
   static constexpr std::size_t side = 12, pixels = side * side;
@@ -32,25 +34,41 @@ struct DiffusionProblem {
     const auto features = features_of(double(t) / times);
     std::copy(features.begin(), features.end(), batch[moment].writable().begin() + std::ptrdiff_t(sample * time_features));
   }
-  static Pictures room(std::size_t count) {
+  static void require_degrees(std::size_t tp, const std::array<Part, 3>& space) {
+    require_whole_groups(DiffusionBlock::groups, tp);
+    for (std::size_t dim = 0; dim < 2; ++dim)
+      require_degree(side % space[dim].ranks == 0 && space[dim].of(side) >= DiffusionBlock::widest, axes_of_space[dim],
+                     space[dim].ranks,
+                     std::to_string(side) + " points are not equal pieces of " + std::to_string(DiffusionBlock::widest) +
+                         " points or more, of which a kernel reaches over the edge");
+  }
+  static Pictures room(const Wanted& wanted) {
+    const std::size_t count = wanted.count;
     Pictures batch{.samples = count};
-    batch[picture].resize(count, {1, side, side});
+    batch[picture].resize(count, {1, wanted.space[0].of(side), wanted.space[1].of(side)});
     batch[remaining].resize(count, {1, 1, 1});
     batch[spread].resize(count, {1, 1, 1});
     batch[moment].resize(count, {time_features});
     return batch;
   }
+  /// Sets a sample's piece of a picture to value(pixel), with `pixel` counted in the whole picture.
+  static void set_picture(Pictures& batch, std::size_t sample, const Wanted& wanted, const auto& value) {
+    const std::size_t rows = wanted.space[0].of(side), columns = wanted.space[1].of(side),
+                      first = rows * wanted.space[0].rank * side + columns * wanted.space[1].rank;
+    float* const piece = batch[picture].writable().data() + sample * rows * columns;
+    for (std::size_t i = 0; i < rows * columns; ++i) piece[i] = float(value(first + i / columns * side + i % columns));
+  }
   static Pictures batch(const Wanted& wanted) {
-    Pictures batch = room(wanted.count);
+    Pictures batch = room(wanted);
     for (std::size_t sample = 0; sample < wanted.count; ++sample) {
       Numbers numbers(wanted.seed, "picture", wanted.first + sample);
       const double x = numbers.uniform(3.5, 7.5), y = numbers.uniform(3.5, 7.5), radius = numbers.uniform(2.2, 3.4);
       const bool ring = numbers.below(2) == 1;
-      for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
+      set_picture(batch, sample, wanted, [&](std::size_t pixel) {
         const double away = std::hypot(double(pixel % side) - x, double(pixel / side) - y),
                      inside = ring ? 1.2 - std::abs(away - radius) : radius - away;
-        batch[picture].writable()[sample * pixels + pixel] = float(std::clamp(2 * inside, -1.0, 1.0));
-      }
+        return std::clamp(2 * inside, -1.0, 1.0);
+      });
       const int t = 1 + int(numbers.below(times));
       set_time(batch, sample, t, left_at(t));
     }
@@ -65,10 +83,9 @@ struct DiffusionProblem {
     for (int t = times; t > 0; --t) {
       const double left = left_at(t), before = left_at(t - 1), kept = left / before;
       const Prediction noise = predict(count, [&](const Wanted& wanted) {
-        Pictures batch = room(wanted.count);
-        const auto noisy = drawn.begin() + std::ptrdiff_t(wanted.first * pixels);
-        std::copy_n(noisy, wanted.count * pixels, batch[picture].writable().begin());
+        Pictures batch = room(wanted);
         for (std::size_t i = 0; i < wanted.count; ++i) {
+          set_picture(batch, i, wanted, [&](std::size_t pixel) { return drawn[(wanted.first + i) * pixels + pixel]; });
           set_time(batch, i, t, left);
           batch[remaining].writable()[i] = 1, batch[spread].writable()[i] = 0;  // it is noisy already
         }

@@ -2,9 +2,9 @@
 #pragma once
 // Denoising diffusion (Ho, Jain and Abbeel, arXiv:2006.11239) of small pictures, as a stack of units: noise is added to a
 // picture, as much as its time demands, and a network that is given the time predicts the noise. tp cuts the channels inside of a
-// block.
+// block, and dx and dy cut the pictures.
 //
-//   FullyShardedDataParallel<TensorParallel<PipelineParallel<Diffusion<float>>>> model(mesh, {.width = 24});
+//   FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Diffusion<float>>, dx, dy>>> model(mesh, {});
 
 #include <array>
 #include <cmath>
@@ -16,14 +16,14 @@
 #include <weft/nn/group_norm.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/noise.hpp>
-#include <weft/operations/convolution.hpp>
 #include <weft/weft.hpp>
 
 namespace fields {
 
 using namespace weft;
 
-inline constexpr data::Field<"picture", float> picture;      // [samples, 1, side, side]
+/// [samples, 1, side, side]
+inline constexpr data::Field<"picture", float, data::Cut<dx, 2>, data::Cut<dy, 3>> picture;
 inline constexpr data::Field<"remaining", float> remaining;  // [samples, 1, 1, 1]: the part of the picture that is left
 inline constexpr data::Field<"spread", float> spread;        // [samples, 1, 1, 1]: the deviation of the noise
 inline constexpr data::Field<"moment", float> moment;        // [samples, time_features]
@@ -40,28 +40,34 @@ inline std::array<double, time_features> features_of(double time) {
   return all;
 }
 
+/// x, the same for all ranks, for use beside their pieces of pictures.
+auto for_pieces(const auto& x) { return to<Replicated<dy>>(to<Replicated<dx>>(to<Invariant<tp>>(x))); }
+
 /// x + two convolutions, with the time added to the channels between them.
 struct DiffusionBlock : Module<DiffusionBlock> {
   static constexpr std::size_t groups = 4;
+  static constexpr std::size_t widest = 2;  ///< dilation, and so the rows of a neighbour that a kernel needs
   GroupNorm<> norm;
-  Parameter<Shard<tp, 0>> up;
+  Conv2d<Shard<tp, 0>> up;
   Linear<Column> shift;
   GroupNorm<Shard<tp, 0>> inside_norm;
-  Parameter<Shard<tp, 1>> down;
-  std::size_t dilation;
+  Conv2d<Shard<tp, 1>> down;
   DiffusionBlock(const auto& context, std::size_t width, std::size_t dilation)
       : norm(context / "norm", groups, width),
-        up(context, "up", {width, width, 3, 3}, normal(std::sqrt(2 / (9 * double(width))))),
+        up(context / "up", width, width, 3, options(dilation, std::sqrt(2 / (9 * double(width))))),
         shift(context / "shift", time_features, width),
         inside_norm(context / "inside_norm", groups, width),
-        down(context, "down", {width, width, 3, 3}, normal(0.1 / std::sqrt(9 * double(width)))),
-        dilation(dilation) {}
+        down(context / "down", width, width, 3, options(dilation, 0.1 / std::sqrt(9 * double(width)))) {}
   auto forward(const auto& x, const auto& time, const auto& noise) const {
-    const ConvolutionOptions wide{.padding = dilation, .dilation = dilation};
-    const auto shifts = unflatten<1>(shift(time), 1, 1);                               // [samples, width / tp, 1, 1]
-    const auto inside = conv2d(to<Replicated<tp>>(silu(norm(x))), up, wide) + shifts;  // [samples, width / tp, side, side]
-    const auto change = conv2d(silu(inside_norm(inside)), down, wide);
-    return std::tuple(x + to<Invariant<tp>>(change), time, noise);
+    const auto shifts = unflatten<1>(shift(time), 1, 1);                     // [samples, width / tp, 1, 1]
+    const auto inside = up(to<Replicated<tp>>(silu(norm(x)))) + shifts;      // [samples, width / tp, rows, columns]
+    const auto change = to<Invariant<tp>>(down(silu(inside_norm(inside))));  // [samples, width, rows, columns]
+    return std::tuple(x + change, time, noise);
+  }
+
+ private:
+  static ConvolutionLayerOptions options(std::size_t dilation, double deviation) {
+    return {.padding = dilation, .dilation = dilation, .bias = false, .initial_weight = normal(deviation)};
   }
 };
 
@@ -81,11 +87,10 @@ struct Diffusion {
     First(const auto& context, std::size_t width)
         : noise(context / "noise"), lift(context / "lift", 1, width, 3, {.padding = 1}) {}
     auto forward(const auto& batch) const {
-      const auto whole = [](const auto& x) { return to<Invariant<tp>>(x); };
-      const auto clean = whole(batch[picture]);
+      const auto clean = to<Invariant<tp>>(batch[picture]);
       const auto drawn = noise.normal(clean);
-      const auto noisy = clean * whole(batch[remaining]) + drawn * whole(batch[spread]);
-      return std::tuple(lift(noisy), whole(batch[moment]), drawn);
+      const auto noisy = clean * for_pieces(batch[remaining]) + drawn * for_pieces(batch[spread]);
+      return std::tuple(lift(noisy), for_pieces(batch[moment]), drawn);
     }
   };
   struct Last : Module<Last> {
@@ -103,7 +108,8 @@ struct Diffusion {
     return Stack([=] { return First(context / "first", config.width); },
                  repeated(config.blocks,
                           [=](std::size_t i) {
-                            return DiffusionBlock(context / "blocks" / std::to_string(i), config.width, i % 2 == 0 ? 1 : 2);
+                            return DiffusionBlock(context / "blocks" / std::to_string(i), config.width,
+                                                  i % 2 == 0 ? 1 : DiffusionBlock::widest);
                           }),
                  [=] { return Last(context / "last", config.width); });
   }

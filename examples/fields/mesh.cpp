@@ -64,7 +64,7 @@ struct MeshProblem {
     });
     return {others.begin() + 1, others.begin() + neighbours + 1};  // the first one is the node
   }
-  static void require_space(const std::array<Part, 3>& space) { require_equal_parts("nodes", nodes, space); }
+  static void require_degrees(std::size_t, const std::array<Part, 3>& space) { require_equal_parts("nodes", nodes, space); }
   static Meshes batch(const Wanted& wanted) {
     const std::size_t count = wanted.count, here = wanted.space[0].of(nodes), first = here * wanted.space[0].rank;
     Meshes batch{.samples = count};

@@ -82,11 +82,10 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   if (o.pp > 1 && std::find(stacks.begin(), stacks.end(), o.model) == stacks.end())
     refuse("--pp " + std::to_string(o.pp) + ": --model " + o.model + " is one Module, which no pipeline cuts into stages");
   for (const auto& [name, degree] : {std::pair("--dx", o.dx), std::pair("--dy", o.dy), std::pair("--dz", o.dz)}) {
-    const bool graph = o.model == "mesh" || o.model == "potential", fields = o.model == "unet" || o.model == "fno";
-    if (degree > 1 && !fields && !(graph && std::string(name) == "--dx"))
+    const bool graph = o.model == "mesh" || o.model == "potential", points = o.model == "pinn";
+    if (degree > 1 && (points || (graph && std::string(name) != "--dx")))
       refuse(std::string(name) + " " + std::to_string(degree) + ": --model " + o.model +
-             (graph ? " cuts its nodes by --dx"
-                    : " takes whole fields; --model unet and fno take pieces, other models cut the samples, --dp"));
+             (graph ? " cuts its nodes by --dx" : " trains on points, which have no space to cut: --dp cuts the samples"));
   }
   if (o.dz > 1 && o.dims == 2) refuse("--dz " + std::to_string(o.dz) + " is of three dims, --dims 3");
   if (o.partition != "blocks" && o.model != "mesh") refuse("--partition " + o.partition + " is of meshes, --model mesh");

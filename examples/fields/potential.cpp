@@ -35,7 +35,7 @@ struct PotentialProblem {
     }
     return all;
   }
-  static void require_space(const std::array<Part, 3>& space) { require_equal_parts("atoms", atoms, space); }
+  static void require_degrees(std::size_t, const std::array<Part, 3>& space) { require_equal_parts("atoms", atoms, space); }
   static Molecules batch(const Wanted& wanted) {
     const std::size_t count = wanted.count, here = wanted.space[0].of(atoms), first = here * wanted.space[0].rank,
                       pairs = here * (atoms - 1);

@@ -56,18 +56,13 @@ struct Defaults {
 /// `least` or the next number that the ranks can share.
 inline std::size_t shared_by(std::size_t least, std::size_t shares) { return (least + shares - 1) / shares * shares; }
 
-/// Ranks and wrappers of a stack of units, which a pipeline takes, and of a Module, which it does not.
-template <class Model>
-struct LaidStack {
-  using Ranks = Mesh<dp, tp, pp>;
-  using type = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
-};
+/// Ranks and wrappers of a Module without space.
 template <class Model>
 struct LaidModule {
   using Ranks = Mesh<dp, tp>;
   using type = FullyShardedDataParallel<TensorParallel<Model>>;
 };
-/// Those of a model whose fields these domain axes cut.
+/// Those of a model whose fields these domain axes cut. A pipeline takes a stack of units.
 template <class Model, class... D>
 struct LaidInSpace {
   using Ranks = Mesh<dp, tp, D...>;
@@ -79,12 +74,20 @@ struct LaidInSpace<Model, D...> {
   using type = FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Model>, D...>>>;
 };
 
-/// Throws UsageError unless the ranks of dx have equal parts.
-inline void require_equal_parts(const char* parts, std::size_t all, const std::array<Part, 3>& space) {
-  if (all % space[0].ranks != 0)
-    throw UsageError("fields: --dx " + std::to_string(space[0].ranks) + ": " + std::to_string(all) + " " + parts +
-                     " are not equal parts");
+/// Throws UsageError for degrees that a model does not take: "fields: --dx 3: 32 points are not equal pieces".
+inline void require_degree(bool taken, std::string_view option, std::size_t degree, const std::string& why) {
+  if (!taken) throw UsageError("fields: --" + std::string(option) + " " + std::to_string(degree) + ": " + why);
 }
+inline void require_equal_parts(const char* parts, std::size_t all, const std::array<Part, 3>& space) {
+  require_degree(all % space[0].ranks == 0, "dx", space[0].ranks, std::to_string(all) + " " + parts + " are not equal parts");
+}
+/// Ranks of tp have whole groups of GroupNorm.
+inline void require_whole_groups(std::size_t groups, std::size_t tp) {
+  require_degree(
+      groups % tp == 0, "tp", tp,
+      "groups(" + std::to_string(groups) + ") % tp(" + std::to_string(tp) + ") != 0: each rank has whole groups of channels");
+}
+inline constexpr std::string_view axes_of_space[] = {"dx", "dy", "dz"};
 
 /// The records of a run, on rank 0.
 class Records {
@@ -124,7 +127,7 @@ int train(World& world, const Options& o) {
   using Laid = typename Problem::Laid;
   constexpr Defaults defaults = Problem::defaults;
   const typename Laid::Ranks mesh(world, {.tp = o.tp, .dp = o.dp.value_or(0), .pp = o.pp, .dx = o.dx, .dy = o.dy, .dz = o.dz});
-  if constexpr (requires { Problem::require_space(space_of(mesh)); }) Problem::require_space(space_of(mesh));
+  if constexpr (requires { Problem::require_degrees(o.tp, space_of(mesh)); }) Problem::require_degrees(o.tp, space_of(mesh));
   const data::Share share = data::share_of(mesh);
   const std::size_t shares = std::size_t(share.size), unit = shares * o.micro_batches;
   const std::size_t global_batch = o.batch.value_or(shared_by(defaults.batch, unit));

@@ -17,12 +17,12 @@ struct UnetProblem {
   using Laid = std::conditional_t<Dims == 2, LaidInSpace<Unet<float, Dims>, dx, dy>, LaidInSpace<Unet<float, Dims>, dx, dy, dz>>;
   static constexpr Defaults defaults{
       .title = Dims == 2 ? "U-Net of two dims" : "U-Net of three dims", .unit = "fields", .steps = Dims == 2 ? 300u : 60u};
-  static void require_space(const std::array<Part, 3>& space) {
+  static void require_degrees(std::size_t tp, const std::array<Part, 3>& space) {
     constexpr std::size_t side = FlowSamples<Dims>::side;
+    require_whole_groups(UnetBlock<Dims>::groups, tp);
     for (std::size_t dim = 0; dim < 3; ++dim)
-      if (const std::size_t ranks = space[dim].ranks; side % (4 * ranks) != 0)
-        throw UsageError("fields: --d" + std::string(1, "xyz"[dim]) + " " + std::to_string(ranks) + ": " + std::to_string(side) +
-                         " points are not equal pieces of 4, 8, ... points, which the U-Net halves twice");
+      require_degree(side % (4 * space[dim].ranks) == 0, axes_of_space[dim], space[dim].ranks,
+                     std::to_string(side) + " points are not equal pieces of 4, 8, ... points, which the U-Net halves twice");
   }
   static Flow batch(const Wanted& wanted) { return FlowSamples<Dims>::batch(wanted); }
   static Report report(const Options& o, std::size_t shares, const auto& predict) {

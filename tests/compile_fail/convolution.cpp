@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions and pooling.
 #include <weft/nn/batch_norm.hpp>
+#include <weft/nn/convolution.hpp>
 #include <weft/nn/group_norm.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/functions.hpp>
@@ -55,6 +56,17 @@ auto go(const Over&, X<Invariant<tp>> x, X<Shard<tp, 0>> w) { return conv2d(x, w
 #else
 auto go(const Over& context, X<Invariant<tp>> x, X<Shard<tp, 0>> w) { return conv2d(to<Replicated<tp>>(context, x), w); }
 #endif
+
+// section: layer_of_cut_kernels
+// Ranks cut channels of the weights, not their kernels.
+// expect: the rule of a convolution is that of its output channels
+// mention: Conv2d<Shard<tp, 1>>
+#ifdef WEFT_FAIL
+using Layer = Conv2d<Shard<tp, 2>>;
+#else
+using Layer = Conv2d<Shard<tp, 1>>;
+#endif
+auto go(const Over& context) { return Layer(context / "layer", 4, 4, 3, {.bias = false}).weight.shape(); }
 
 // section: conv3d_of_cut_rows
 // A kernel at the border of a rank's rows lacks its neighbour's.

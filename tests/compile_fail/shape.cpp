@@ -183,6 +183,22 @@ auto go(const Over& context, const Dropout& dropout, X<Shard<edp, 0>, Shard<ep, 
 auto go(const Over& context, const Dropout& dropout, X<Shard<tp, 0>> x) { return dropout.forward(context, x); }
 #endif
 
+// section: mask_of_a_dim_cut_twice
+// A dim that two axes cut, of which a piece's place is not the one of either.
+// expect: one axis may cut the columns, along dim 1, domain axes the dims of images
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>()
+                          .with<Invariant<tp>>(tp{}, Communicator())
+                          .with<Invariant<dx>>(dx{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(const Over& context, const Dropout& dropout, X<Shard<tp, 1>, Shard<dx, 1>> x) { return dropout.forward(context, x); }
+#else
+auto go(const Over& context, const Dropout& dropout, X<Shard<tp, 1>, Shard<dx, 2>> x) { return dropout.forward(context, x); }
+#endif
+
 // section: merge_samples_of_cut_positions
 // Positions that another axis than cp or one domain axis cuts do not become rows.
 // expect: merge_samples of .samples, positions, .... that another axis than cp or one domain axis cuts

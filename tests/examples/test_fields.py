@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ for model, steps, falls, layouts in [
     ("mesh", 24, 0.8, [*MODULE, "--dp 1 --dx 4", "--dp 2 --dx 2 --tp 2 --zero 3", *METIS_PARTS]),
     ("fno", 24, 0.9, [*STACK, "--dp 1 --dx 2 --dy 2"]),
     ("potential", 60, 0.9, [*MODULE, "--dp 1 --dx 3 --micro-batches 2"]),
-    ("diffusion", 40, 0.9, STACK),
+    ("diffusion", 40, 0.9, [*STACK, "--dp 1 --dx 2 --dy 2", "--dp 1 --dx 3 --tp 2 --pp 2 --micro-batches 2", "--dp 2 --dy 2 --zero 3"]),
 ]:
     one = losses_of(f"--model {model} --dp 1 --steps {steps}")
     some = max(1, steps // 6)
@@ -60,11 +61,22 @@ for model, steps, falls, layouts in [
         start = losses_of(f"--model {model} --dp 1 --steps 4")
         check(len(few) == 4 and all(abs(a - b) <= 1e-4 * max(1, b) for a, b in zip(few, start)), f"{model} {layout}: losses {few} are not those of one rank {start}")
 
+shutil.rmtree(scratch / "out")
 for arguments, part in [
     ("--model forest", "forest"),
     ("--model pinn --pp 2", "--pp 2: --model pinn is one Module, which no pipeline cuts into stages"),
     ("--model mesh --dims 3", "--dims 3 is of the U-Net"),
-    ("--model diffusion --dx 2", "--dx 2: --model diffusion takes whole fields"),
+    ("--model pinn --dx 2", "--dx 2: --model pinn trains on points, which have no space to cut: --dp cuts the samples"),
+    ("--model diffusion --dp 1 --dx 5", "--dx 5: 12 points are not equal pieces of 2 points or more"),
+    ("--model diffusion --dp 1 --dy 12", "--dy 12: 12 points are not equal pieces of 2 points or more"),
+    ("--model diffusion --dp 1 --tp 5", "--tp 5: groups(4) % tp(5) != 0: each rank has whole groups of channels"),
+    ("--dp 1 --tp 8", "--tp 8: groups(4) % tp(8) != 0: each rank has whole groups of channels"),
+    ("--model fno --dp 1 --tp 4 --dx 8", "--dx 8: 32 points and 4 channels of a rank of tp(4) are not both equal pieces"),
+    ("--model fno --dp 1 --tp 5", "16 elements cannot be cut by tp(5)"),
+    ("--model pinn --dp 1 --tp 5", "32 elements cannot be cut by tp(5)"),
+    ("--model mesh --dp 1 --tp 5", "32 elements cannot be cut by tp(5)"),
+    ("--model potential --dp 1 --tp 5", "32 elements cannot be cut by tp(5)"),
+    ("--model mesh --dp 1 --dx 5", "--dx 5: 96 nodes are not equal parts"),
     ("--model fno --dx 3", "--dx 3: 32 points and 16 channels are not both equal pieces"),
     ("--model mesh --dy 2", "--dy 2: --model mesh cuts its nodes by --dx"),
     ("--model potential --dp 1 --dx 4", "--dx 4: 6 atoms are not equal parts"),
@@ -81,5 +93,6 @@ for arguments, part in [
     lines = [line for line in found.stderr.splitlines() if line.strip()]
     check(found.returncode == 2 and part in found.stderr, f"{arguments}: {found.returncode} {found.stderr} {found.stdout}")
     check(len(lines) == 1, f"{arguments}: more than the message: {lines}")
+    check(not (scratch / "out").exists(), f"{arguments}: it worked before it refused")
 
 finish()

@@ -184,7 +184,7 @@ def diffusion(samples, width=8, blocks=2, side=6, features=16, groups=4, noise_o
     shapes = {"first.lift.weight": (width, 1, 3, 3), "first.lift.bias": (width,), "last.out.weight": (1, width, 3, 3), "last.out.bias": (1,)}
     norms = ["last.norm"]
     for i in range(blocks):
-        shapes |= {f"blocks.{i}.up": kernel, f"blocks.{i}.down": kernel, f"blocks.{i}.shift.weight": (width, features), f"blocks.{i}.shift.bias": (width,)}
+        shapes |= {f"blocks.{i}.up.weight": kernel, f"blocks.{i}.down.weight": kernel, f"blocks.{i}.shift.weight": (width, features), f"blocks.{i}.shift.bias": (width,)}
         norms += [f"blocks.{i}.norm", f"blocks.{i}.inside_norm"]
     shapes |= {f"{norm}.{part}": (width,) for norm in norms for part in ("weight", "bias")}
     def loss(p):
@@ -194,8 +194,8 @@ def diffusion(samples, width=8, blocks=2, side=6, features=16, groups=4, noise_o
         for i in range(blocks):
             name, wide = f"blocks.{i}", 1 + i % 2
             shift = F.linear(moment, p[name + ".shift.weight"], p[name + ".shift.bias"])[:, :, None, None]
-            inside = F.conv2d(F.silu(normed(name + ".norm", x)), p[name + ".up"], padding=wide, dilation=wide) + shift
-            x = x + F.conv2d(F.silu(normed(name + ".inside_norm", inside)), p[name + ".down"], padding=wide, dilation=wide)
+            inside = F.conv2d(F.silu(normed(name + ".norm", x)), p[name + ".up.weight"], padding=wide, dilation=wide) + shift
+            x = x + F.conv2d(F.silu(normed(name + ".inside_norm", inside)), p[name + ".down.weight"], padding=wide, dilation=wide)
         return F.mse_loss(F.conv2d(F.silu(normed("last.norm", x)), p["last.out.weight"], p["last.out.bias"], padding=1), noise)
 
     return shapes, loss

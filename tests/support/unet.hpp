@@ -222,6 +222,7 @@ struct UNetLayout {
   int ranks;
   Degrees degrees;
   ModelOptions options = {};
+  std::size_t micro_batches = 1;
 };
 /// Trains M, a wrapped UNet, in this layout and compares it with one rank.
 template <int dims, class M, class Axes, comm::Backend Backend = comm::Threads>

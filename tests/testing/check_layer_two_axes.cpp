@@ -28,6 +28,15 @@ struct Images : Module<Images> {
       : conv(at / "conv", 2, 4, 3, {.padding = 1}), norm(at / "norm", 2, 4), out(at / "out", 4, 2, 3, {.padding = 1}) {}
   auto forward(const auto& x) const { return out(to<Invariant<tp>>(tanh(norm(conv(to<Replicated<tp>>(x)))))); }
 };
+/// Channels that tp cuts between two convolutions: the second one takes them, and leaves terms of a sum.
+struct Between : Module<Between> {
+  Conv2d<Shard<tp, 0>> up;
+  Conv2d<Shard<tp, 1>> down;
+  explicit Between(const auto& at)
+      : up(at / "up", 2, 4, 3, {.padding = 1}), down(at / "down", 4, 2, 3, {.padding = 2, .dilation = 2, .bias = false}) {}
+  auto forward(const auto& x) const { return to<Invariant<tp>>(down(tanh(up(to<Replicated<tp>>(x))))); }
+};
+const auto between = [](const auto& at) { return Between(at / "between"); };
 const auto images = [](const auto& at) { return Images(at / "images"); };
 
 /// The last rank of both axes counts its pixels twice.
@@ -61,6 +70,16 @@ TEST_CASE("layers over two axes equal one rank") {
   CHECK(check_layer_on<Shard<dx, 2>, Shard<dy, 3>>({4, 1}, images, shape).compared > 100);
   CHECK(check_layer_on<Invariant<tp>, Shard<dx, 2>>({2, 2}, images, shape).compared > 100);
   CHECK(check_layer_on<Shard<dp, 0>, Shard<dx, 3>>({2, 2}, images, shape).compared > 100);
+}
+
+TEST_CASE("a convolution whose input channels tp cuts equals one rank, beside dx and dy") {
+  CHECK(check_layer_on<tp, Invariant<tp>>(2, between, shape).compared > 100);
+  CHECK(check_layer_on<Invariant<tp>, Shard<dx, 2>>({2, 2}, between, shape).compared > 100);
+  CHECK(check_layer_on<Invariant<tp>, Shard<dy, 3>>({4, 3}, between, shape).compared > 100);
+  const auto biased = [](const auto& at) { return Conv2d<Shard<tp, 1>>(at / "conv", 4, 2, 3); };
+  CHECK_THROWS_WITH_AS(testing::check_layer(biased, {2, 4, 8, 6}),
+                       doctest::Contains("conv2d: an axis cuts the input channels, so the result is Partial and takes no bias"),
+                       UsageError);
 }
 
 TEST_CASE("a fault that needs both axes is found") {

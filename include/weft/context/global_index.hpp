@@ -6,8 +6,16 @@
 //   const auto positions = positions_of(context, x);   // [rows], int32
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <weft/context/context.hpp>
 #include <weft/context/key_value_cache.hpp>
@@ -21,14 +29,24 @@ namespace weft {
 
 namespace detail {
 
-/// The position of a local matrix in the global batch.
+/// A rank's piece of a dim that an axis cuts, with the uncut dims behind it as one.
+struct DimPiece {
+  std::size_t extent = 1, first = 0, whole = 1;
+};
+/// A part of a tensor that is a block of a matrix: element (r, c), at offset + r * columns + c, has the global index
+/// (first_row + r) * row_width + first_column + c.
+struct ElementBlock {
+  std::size_t offset, rows, columns, first_row, first_column, row_width;
+};
+
+/// The position of a local tensor in the global batch.
 struct GlobalIndex {
-  std::size_t first_row = 0;     ///< token of the global batch; the micro-batch's first if cp cuts sequences
-  std::size_t first_column = 0;  ///< global column
-  std::size_t columns = 0;       ///< of the global row
-  std::size_t skipped = 0;       ///< rows of this rank's part of the micro-batch before the matrix, if cp cuts sequences
-  std::size_t rows_of_all = 0;   ///< of the whole micro-batch on this data rank
+  std::size_t first_row = 0;    ///< token of the global batch; the micro-batch's first if cp cuts sequences
+  std::size_t skipped = 0;      ///< rows of this rank's part of the micro-batch before the tensor, if cp cuts sequences
+  std::size_t rows_of_all = 0;  ///< of the whole micro-batch on this data rank
   Zigzag cut;
+  std::array<DimPiece, Shape::max_rank> dims = {};  ///< of a row: its dims before a cut as one, then the `cuts` dims that are cut
+  std::size_t cuts = 0;
 
   /// The token of the global batch of local row i.
   KOKKOS_INLINE_FUNCTION std::size_t row(std::size_t i) const { return first_row + (cut.ranks == 1 ? i : cut.row(skipped + i)); }
@@ -42,6 +60,33 @@ struct GlobalIndex {
       f(i, row(i), count);
       i += count;
     }
+  }
+
+  /// Calls f(block) for blocks that have all elements of a tensor of `rows` rows, in their order. One block if one axis cuts the
+  /// tensor; if several cut images [samples, channels, ...], a block for each image of two dims.
+  template <class F>
+  void for_each_block(std::size_t rows, F&& f) const {
+    std::size_t row_size = 1;
+    for (std::size_t dim = 0; dim <= cuts; ++dim) row_size *= dims[dim].extent;
+    for_each_run(rows, [&](std::size_t first, std::size_t row, std::size_t count) {
+      const std::size_t uncut = dims[0].extent;
+      if (cuts == 0) return f(ElementBlock{first * uncut, count, uncut, row, 0, uncut});
+      auto outer = dims;
+      outer[0] = {count * uncut, row * uncut, 0};
+      const DimPiece lines = outer[cuts - 1], line = outer[cuts];
+      std::size_t blocks = 1;
+      for (std::size_t dim = 0; dim + 1 < cuts; ++dim) blocks *= outer[dim].extent;
+      for (std::size_t block = 0; block < blocks; ++block) {
+        std::size_t place = 0, rest = block, inside = blocks;
+        for (std::size_t dim = 0; dim + 1 < cuts; ++dim) {
+          inside /= outer[dim].extent;
+          place = place * outer[dim].whole + outer[dim].first + rest / inside;
+          rest %= inside;
+        }
+        f(ElementBlock{first * row_size + block * lines.extent * line.extent, lines.extent, line.extent,
+                       place * lines.whole + lines.first, line.first, line.whole});
+      }
+    });
   }
 };
 
@@ -68,6 +113,10 @@ WEFT_COLD inline void require_known_columns(const Shape& shape) {
                                 ", so the mask would not be that of one rank; draw it where the dim is cut evenly (after "
                                 "attention, or before the Column layer)"});
 }
+WEFT_COLD inline void require_cut_dim(const Shape& shape, std::size_t dim, std::string_view axis) {
+  if (dim >= shape.rank())
+    throw_error<ShapeError>({"a mask of ", shape.text(), ": ", axis, " cuts dim ", dim, ", which it lacks"});
+}
 
 // Rows that cp cuts are zig-zag chunks; after a gather they are in the order of ranks, not of tokens.
 template <class X, class Context>
@@ -87,16 +136,12 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
   static_assert(((shard_dim<P> != 0 || is_data_axis<typename P::axis> || std::is_same_v<typename P::axis, cp> ||
                   std::is_same_v<typename P::axis, tp>)&&...),
                 "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut "
-                "tokens (experts): draw the mask on the dense mesh");
-  static_assert(((shard_dim<P> != 1 || !is_domain_axis<typename P::axis>)&&...),
-                "weft: a mask needs the place of each element in the whole, and the pieces of a domain axis may have different "
-                "extents: dropout and noise do not take it");
-  static_assert(((shard_dim<P> < 2) && ...) && (0 + ... + int(shard_dim<P> == 1)) <= 1,
-                "weft: a mask needs the place of each element in the whole: at most one axis may cut the columns, along dim 1");
+                "tokens (experts, parts of a graph): draw the mask on the dense mesh, or before merge_samples(x)");
   template <class Context>
   static GlobalIndex find(const Context& context, const Tensor<T, E, P...>& x) {
-    const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
-    GlobalIndex place{context.env.first_row, 0, columns, 0, rows, {}};
+    const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0];
+    GlobalIndex place;
+    place.first_row = context.env.first_row;
     require_rows_in_order<Tensor<T, E, P...>>(context);
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
@@ -110,10 +155,6 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
         place.skipped += context.rank(A{}) * rows;
         tp_ranks = context.size(A{});
       }
-      if constexpr (shard_dim<Q> == 1) {
-        place.first_column += context.rank(A{}) * columns;
-        place.columns *= context.size(A{});
-      }
     };
     (add(std::type_identity<P>{}), ...);
     require_token_rows(context.env, x.shape(), cp_ranks, tp_ranks);
@@ -126,14 +167,66 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
   }
 };
 
-/// The index of x in the global batch, as a matrix of its dim 0, the tokens, times all other dims: [tokens, heads * width] and
-/// [tokens, heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch
-/// (Environment::rows), LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimSharding) and
-/// so have no global index.
+/// This rank's piece of a dim that the axis cuts. Collective on a domain axis, whose pieces may have different extents.
+template <class A, class Context>
+DimPiece piece_along(const Context& context, A axis, std::size_t extent) {
+  if constexpr (!is_domain_axis<A>) return {extent, context.rank(axis) * extent, context.size(axis) * extent};
+  if (context.size(axis) == 1) return {extent, 0, extent};
+  const auto& comm = context.comm(axis);
+  const std::uint64_t here = extent;
+  std::vector<std::uint64_t> extents(std::size_t(comm.size()));
+  comm.all_gather(std::span(&here, 1), extents);
+  const auto begin = extents.begin(), before = begin + comm.rank();
+  return {extent, std::accumulate(begin, before, std::size_t(0)), std::accumulate(begin, extents.end(), std::size_t(0))};
+}
+template <class X>
+struct PiecesOf;
+template <class T, class E, class... P>
+struct PiecesOf<Tensor<T, E, P...>> {
+  /// Whether axes other than domain axes cut no dim after dim 1, and no dim after dim 0 is cut by two axes.
+  static constexpr bool known = [] {
+    constexpr int dims[] = {-1, shard_dim<P>...};
+    for (const int& dim : dims)
+      if (dim > 0 && std::count(std::begin(dims), &dim, dim) != 0) return false;
+    return ((shard_dim<P> < 2 || is_domain_axis<typename P::axis>)&&...);
+  }();
+  static_assert(known,
+                "weft: a mask needs the place of each element in the whole: one axis may cut the columns, along dim 1, domain "
+                "axes the dims of images, and no dim is cut by two axes");
+  /// Sets the dims of `place`. Collective on the domain axes that cut x.
+  template <class Context>
+  static void find(const Context& context, const Tensor<T, E, P...>& x, GlobalIndex& place) {
+    const Shape& shape = x.shape();
+    std::array<DimPiece, Shape::max_rank> pieces;
+    for (std::size_t dim = 0; dim < shape.rank(); ++dim) pieces[dim] = {shape[dim], 0, shape[dim]};
+    [[maybe_unused]] const auto cut = [&]<class Q>(std::type_identity<Q>) {
+      if constexpr (shard_dim < Q >> 0) {
+        require_cut_dim(shape, shard_dim<Q>, Q::axis::name);
+        pieces[shard_dim<Q>] = piece_along(context, typename Q::axis(), shape[shard_dim<Q>]);
+      }
+    };
+    (cut(std::type_identity<P>{}), ...);
+    for (std::size_t dim = 1; dim < shape.rank(); ++dim) {
+      if (const DimPiece& piece = pieces[dim]; piece.extent != piece.whole) {
+        place.dims[++place.cuts] = piece;
+      } else {
+        DimPiece& before = place.dims[place.cuts];
+        before = {before.extent * piece.extent, before.first * piece.extent, before.whole * piece.extent};
+      }
+    }
+  }
+};
+
+/// The index of x in the global batch, as a matrix of its dim 0, the tokens or samples, times all other dims: [tokens, heads *
+/// width] and [tokens, heads, width] are one matrix. Domain axes may cut dims after dim 0, in pieces of any extents; the call is
+/// collective on them. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch (Environment::rows), LayoutError
+/// if the columns are cut by segments, held alike by several ranks or padded (DimSharding) and so have no global index.
 template <class Context, AnyTensor X>
 GlobalIndex global_index_of(const Context& context, const X& x) {
   require_known_columns(x.shape());
-  return GlobalIndexOf<X>::find(context, x);
+  GlobalIndex place = GlobalIndexOf<X>::find(context, x);
+  PiecesOf<X>::find(context, x, place);
+  return place;
 }
 
 /// Tokens of a whole sequence (of a sample of fields: its rows), for x whose rows are those of the micro-batch or this rank's

@@ -31,18 +31,18 @@ struct ConvolutionLayerOptions {
 
 namespace detail {
 
-// The rule of the weights of channels that P cuts.
+// The rule of the weights of channels that P cuts: output channels as of a Column layer, input channels as of a Row layer.
 template <ConvolutionKind kind, class P>
 struct ConvolutionWeightRule {
-  static_assert(
-      shard_dim<P> == 0,
-      "weft: the rule of a convolution is that of its output channels, Conv2d<Shard<tp, 0>>: leave it out if they are whole");
-  using type = Shard<typename P::axis, kind == ConvolutionKind::transposed ? 1 : 0>;
+  static_assert(shard_dim<P> == 0 || (shard_dim<P> == 1 && kind == ConvolutionKind::plain),
+                "weft: the rule of a convolution is that of its output channels, Conv2d<Shard<tp, 0>>, or of the input channels "
+                "of one that is not transposed, Conv2d<Shard<tp, 1>>: leave it out if they are whole");
+  using type = Shard<typename P::axis, kind == ConvolutionKind::transposed ? 1 : shard_dim<P>>;
 };
 
 template <int Dims, ConvolutionKind kind, Placement... Rules>
 class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
-  static constexpr bool transposed = kind == ConvolutionKind::transposed;
+  static constexpr bool transposed = kind == ConvolutionKind::transposed, cuts_inputs = ((shard_dim<Rules> == 1) || ...);
   static constexpr const char* name = transposed  ? (Dims == 1   ? "conv_transpose1d"
                                                      : Dims == 2 ? "conv_transpose2d"
                                                                  : "conv_transpose3d")
@@ -58,12 +58,8 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
       : ConvolutionLayer(context, weights_shape(in, out, kernel, options.groups), out, options) {}
 
   auto forward(const auto& x) const {
-    if constexpr (cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>)
-      return bias ? exchanged_convolution<Dims, kind>(name, kernel_, options_, x, weight, *bias)
-                  : exchanged_convolution<Dims, kind>(name, kernel_, options_, x, weight);
-    else
-      return bias ? convolution_of<kind>(name, Dims, options_, x, weight, *bias)
-                  : convolution_of<kind>(name, Dims, options_, x, weight);
+    if constexpr (cuts_inputs) return convolved(x, weight);
+    else return bias ? convolved(x, weight, *bias) : convolved(x, weight);
   }
 
   Parameter<typename ConvolutionWeightRule<kind, Rules>::type...> weight;
@@ -83,7 +79,16 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
     std::array<std::size_t, Dims> kernel;
     for (std::size_t dim = 0; dim < Dims; ++dim) kernel[dim] = shape[dim + 2];
     kernel_ = PerDim::of(kernel);
+    if (options.bias && cuts_inputs)
+      throw_error<UsageError>({name,
+                               ": an axis cuts the input channels, so the result is Partial and takes no bias: give the "
+                               "option .bias = false, and add a Parameter after to<Invariant<axis>>(y)"});
     if (options.bias) bias.emplace(context, "bias", Shape{out}, values(options.initial_bias, shape));
+  }
+  auto convolved(const auto& x, const auto&... weights) const {
+    if constexpr (cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>)
+      return exchanged_convolution<Dims, kind>(name, kernel_, options_, x, weights...);
+    else return convolution_of<kind>(name, Dims, options_, x, weights...);
   }
   static Shape weights_shape(std::size_t in, std::size_t out, const PerDim& kernel, std::size_t groups) {
     if (groups == 0 || in % groups != 0 || out % groups != 0 || !kernel.fits(Dims))
@@ -108,7 +113,8 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
 }  // namespace detail
 
 /// A convolution with parameters "weight" [out, in / groups, kernel...] and, unless the option `bias` is false, "bias" [out]. If
-/// an axis cuts the output channels, the layer has their rule, Conv2d<Shard<tp, 0>>, and x is Replicated on that axis. Errors,
+/// an axis cuts the output channels, the layer has their rule, Conv2d<Shard<tp, 0>>, and x is Replicated on that axis. If it cuts
+/// the input channels, Conv2d<Shard<tp, 1>>, the result is Partial there; the constructor throws UsageError for a bias. Errors,
 /// placements and numerics: conv2d (operations/convolution.hpp).
 template <Placement... Rules>
 using Conv1d = detail::ConvolutionLayer<1, detail::ConvolutionKind::plain, Rules...>;

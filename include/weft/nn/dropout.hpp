@@ -2,7 +2,8 @@
 #pragma once
 // Dropout with a mask that is a function of (seed, site, step, global element). The mask is bitwise the same in every layout, in
 // every view whose dim 0 is the tokens, and when a layer is recomputed; nothing is saved. Dropout is linear, so it accepts
-// Partial. Elements without a known global index are refused (global_index_of).
+// Partial. Fields that domain axes cut have the masks of one rank; forward and backward are collective on these axes. Elements
+// without a known global index are refused (global_index_of).
 //
 //   Dropout dropout(context / "dropout", 0.1);
 
@@ -56,11 +57,9 @@ class Dropout : public Primitive<Dropout> {
     const detail::GlobalIndex place = detail::global_index_of(context, x);
     X y(x.device(), x.shape());
     const std::uint64_t key = key_of(context.env.seed, site_, context.env.step);
-    const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
-    place.for_each_run(rows, [&](std::size_t first, std::size_t row, std::size_t count) {
-      const std::size_t at = first * columns;
-      kernels::dropout(x.device(), count, columns, x.data() + at, y.data() + at, probability_, key, row, place.first_column,
-                       place.columns);
+    place.for_each_block(x.shape().rank() == 0 ? 1 : x.shape()[0], [&](const detail::ElementBlock& b) {
+      kernels::dropout(x.device(), b.rows, b.columns, x.data() + b.offset, y.data() + b.offset, probability_, key, b.first_row,
+                       b.first_column, b.row_width);
     });
     y.mark_summed(x.summed());
     return y;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Random numbers in a forward, as functions of (seed, path, step, global element): the same in every layout, in every view whose
-// dim 0 is the tokens or samples, and when a layer is recomputed. For latent variables, diffusion and noisy training.
+// dim 0 is the tokens or samples, and when a layer is recomputed; fields that domain axes cut too, in pieces of any extents. For
+// latent variables, diffusion and noisy training.
 //
 //   Noise noise(context / "noise");          // a member of a Module
 //   auto noisy = x + 0.1 * noise.normal(x);  // in its forward
@@ -35,8 +36,8 @@ class Noise {
   explicit Noise(const Context& context) : Noise(detail::construction_of(context)) {}
 
   /// Normally distributed numbers with mean 0 and deviation 1, a constant with x's shape, element type and placements, of which
-  /// none is Partial. Throws LayoutError or ShapeError if x's elements have no global index (global_index_of). Numerics: rounded
-  /// once from double.
+  /// none is Partial. Collective on the domain axes that cut x. Throws LayoutError or ShapeError if x's elements have no global
+  /// index (global_index_of). Numerics: rounded once from double.
   template <class Context, AnyTensor X>
   X normal(const Context& context, const X& x) const {
     return drawn(context, x, [](auto&&... a) { kernels::initialise_normal(a..., 0.0, 1.0); });
@@ -65,9 +66,8 @@ class Noise {
     const detail::GlobalIndex place = detail::global_index_of(context, x);
     X out(x.device(), x.shape());
     const std::uint64_t key = key_of(context.env.seed, site_, context.env.step);
-    const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
-    place.for_each_run(rows, [&](std::size_t first, std::size_t row, std::size_t count) {
-      draw(x.device(), count, columns, out.data() + first * columns, key, row, place.first_column, place.columns);
+    place.for_each_block(x.shape().rank() == 0 ? 1 : x.shape()[0], [&](const detail::ElementBlock& b) {
+      draw(x.device(), b.rows, b.columns, out.data() + b.offset, key, b.first_row, b.first_column, b.row_width);
     });
     return out;
   }
