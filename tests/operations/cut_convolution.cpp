@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/cut_convolution.hpp weft/operations/exchanged_window.hpp weft/tensor/halo.hpp
-// Convolutions of pieces whose exchanges are hidden: equal to one rank, with the bits of an exchange that is waited for, and
-// faster than it with a delay in every message. One FLOP takes one second there, and ranks have clocks of these seconds.
+// covers: weft/operations/cut_convolution.hpp weft/operations/cut_passes.hpp weft/operations/cut_pooling.hpp
+// covers: weft/operations/exchanged_window.hpp weft/tensor/halo.hpp
+// Convolutions, pooling and enlargement of pieces whose exchanges are hidden: equal to one rank, with the bits of an exchange
+// that is waited for, and faster than it with a delay in every message. One FLOP takes one second there, and ranks have clocks of
+// these seconds.
 #include <weft/operations/cut_convolution.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -13,7 +16,11 @@
 
 #include <doctest/doctest.h>
 
+#include <weft/operations/cut_passes.hpp>
+#include <weft/operations/cut_pooling.hpp>
 #include <weft/operations/exchanged_window.hpp>
+#include <weft/operations/pooling.hpp>
+#include <weft/operations/upsample.hpp>
 #include <weft/tensor/halo.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/testing/delay_messages.hpp>
@@ -34,31 +41,113 @@ struct Case {
   ConvolutionOptions options;
   std::vector<std::vector<std::size_t>> pieces;
   bool waits = true;  ///< whether an exchange before the padding takes these pieces, too
-  Shape weights(bool depthwise) const {
+  Shape weights(ConvolutionKind kind) const {
     Shape shape = Shape::of_rank(images.rank());
-    shape[0] = depthwise ? images[1] : out;
-    shape[1] = depthwise ? 1 : images[1] / options.groups;
+    shape[0] = kind == ConvolutionKind::plain ? out : images[1];
+    shape[1] = kind == ConvolutionKind::plain       ? images[1] / options.groups
+               : kind == ConvolutionKind::depthwise ? 1
+                                                    : out / options.groups;
     for (std::size_t dim = 2; dim < shape.rank(); ++dim) shape[dim] = kernel[dim - 2];
     return shape;
   }
 };
 
+/// The placement of the first axis that cuts images; Nothing if none does.
+template <class X>
+struct FirstCut {
+  using type = Nothing;
+};
+template <class T, class E, class P, class... R>
+struct FirstCut<Tensor<T, E, P, R...>> {
+  using type = typename std::conditional_t<(shard_dim<P> >= 2), std::type_identity<P>, FirstCut<Tensor<T, E, R...>>>::type;
+};
+/// x with the rows of its neighbours along one axis, whose ranks then have samples. Waits for them.
+template <class P, class V>
+auto with_rows(const V& x, const detail::HaloRows& rows) {
+  using X = typename V::tensor_type;
+  using Y = replace_t<X, Shard<typename P::axis, 0>>;
+  constexpr std::size_t dim = shard_dim<P>;
+  const detail::HaloCall call{"conv", P::axis::name};
+  auto wide = rows.none() ? relabel<Y>(x.value())
+                          : detail::bring_halo<Y>(x.context().comm(typename P::axis()), call, x.value(), dim, rows);
+  return record(x, std::move(wide), detail::from(x, [call, rows](const auto& context, const auto& g) {
+                  using G = gradient_t<X>;
+                  return rows.none() ? relabel<G>(g)
+                                     : detail::send_halo_home<G>(context.comm(typename P::axis()), call, g, dim, rows);
+                }));
+}
+/// f(images, options) of images with all their halos: an exchange for each axis, which is waited for.
+template <int dims, class V, class Plan, class F>
+auto waiting(const Case& c, const ConvolutionOptions& options, const V& x, Plan* plan, F&& f) {
+  using P = typename FirstCut<typename V::tensor_type>::type;
+  if constexpr (std::is_same_v<P, Nothing>) {
+    return f(x, options);
+  } else {
+    constexpr std::size_t at = shard_dim<P> - 2;
+    const auto cut =
+        plan({{"conv", P::axis::name}, at, x.shape()[at + 2]}, x.context().comm(typename P::axis()), c.kernel[at], options);
+    const PerDim& behind = options.padding_after.count() == 0 ? options.padding : options.padding_after;
+    std::array<std::size_t, dims> before, after, more;
+    for (std::size_t dim = 0; dim < dims; ++dim)
+      before[dim] = options.padding[dim], after[dim] = behind[dim], more[dim] = options.output_padding[dim];
+    before[at] = cut.before, after[at] = cut.after, more[at] = cut.output_padding;
+    ConvolutionOptions sides = options;
+    sides.padding = PerDim::of(before), sides.padding_after = PerDim::of(after), sides.output_padding = PerDim::of(more);
+    const auto y = waiting<dims>(c, sides, with_rows<P>(x, cut.rows), plan, f);
+    return detail::relabelled<replace_t<typename std::remove_const_t<decltype(y)>::tensor_type, P>>(y);
+  }
+}
+
 template <int dims, ConvolutionKind kind, bool hidden>
 struct Layer : Module<Layer<dims, kind, hidden>> {
+  static constexpr bool transposed = kind == ConvolutionKind::transposed;
   Parameter<> weight, bias;
   const Case& of;
   Layer(const auto& at, const Case& c)
-      : weight(at, "weight", c.weights(kind == ConvolutionKind::depthwise), normal(0.4)),
-        bias(at, "bias", {c.weights(kind == ConvolutionKind::depthwise)[0]}, normal(0.4)),
+      : weight(at, "weight", c.weights(kind), normal(0.4)),
+        bias(at, "bias", {transposed ? c.out : c.weights(kind)[0]}, normal(0.4)),
         of(c) {}
+  /// The first result of a piece that begins at `row`.
+  static std::size_t result_of(const Case& c, std::size_t dim, std::size_t row) {
+    return transposed ? row * c.options.stride[dim] : row / c.options.stride[dim];
+  }
   auto forward(const auto& x) const {
     const auto convolve = [&](const auto& images, const ConvolutionOptions& options) {
       return detail::convolution_of<kind>("conv", dims, options, images, weight, bias);
     };
     if constexpr (!detail::cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>) return convolve(x, of.options);
     else if constexpr (hidden) return detail::exchanged_convolution<dims, kind>("conv", of.kernel, of.options, x, weight, bias);
-    else return detail::exchanged<dims>("conv", of.options, x, detail::plan_of(detail::cut_window, of.kernel), convolve);
+    else return waiting<dims>(of, of.options, x, transposed ? detail::cut_transposed : detail::cut_window, convolve);
   }
+};
+
+enum class Pooled { maximum, mean };
+/// Pooling of coarse numbers, of which many are equal.
+template <int dims, Pooled of_windows, bool hidden>
+struct Pool : Module<Pool<dims, of_windows, hidden>> {
+  static constexpr double steps = 2;
+  const Case& of;
+  Pool(const auto&, const Case& c) : of(c) {}
+  static std::size_t result_of(const Case& c, std::size_t dim, std::size_t row) { return row / c.options.stride[dim]; }
+  auto forward(const auto& x) const {
+    const auto pool = [&](const auto& images, const ConvolutionOptions& options) {
+      const PoolingOptions sides{of.kernel, options.stride, options.padding, options.padding_after};
+      if constexpr (of_windows == Pooled::maximum) return detail::max_pool("pool", dims, images, sides);
+      else return detail::average_pool("pool", dims, images, sides);
+    };
+    const PoolingOptions options{of.kernel, of.options.stride, of.options.padding, of.options.padding_after};
+    if constexpr (!detail::cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>) return pool(x, of.options);
+    else if constexpr (!hidden) return waiting<dims>(of, of.options, x, detail::cut_window, pool);
+    else if constexpr (of_windows == Pooled::maximum) return detail::max_pool_over_images<dims>("pool", x, options);
+    else return detail::average_pool_over_images<dims>("pool", x, options);
+  }
+};
+/// Linear enlargement by the options' strides.
+struct Enlarge : Module<Enlarge> {
+  const Case& of;
+  Enlarge(const auto&, const Case& c) : of(c) {}
+  static std::size_t result_of(const Case& c, std::size_t dim, std::size_t row) { return row * c.options.stride[dim]; }
+  auto forward(const auto& x) const { return upsample(x, {.factor = of.options.stride, .mode = UpsampleMode::linear}); }
 };
 
 /// f(place in `shape`, place in the whole), slowest dim first.
@@ -91,6 +180,13 @@ double apart(const Numbers& a, const Numbers& b) {
   return off / std::max(most, 1e-300);
 }
 
+/// The distance of a layer's images' numbers is 1 / steps; 0: any numbers.
+template <class L>
+constexpr double steps_of() {
+  if constexpr (requires { L::steps; }) return L::steps;
+  else return 0;
+}
+
 struct Outcome {
   Shape results;
   Numbers y, dx, weight, bias;
@@ -107,10 +203,13 @@ Outcome outcome_of(DefaultDevice& device, const Case& c, const Shape& piece, std
   L layer(context, c);
   const auto step = weft::detail::step_context(context);
   Tensor<double, testing::detail::Exec, P...> x(device, piece);
-  copy_from_host(x, std::span<const double>(numbers(piece, first, c.images, 0.1)));
+  Numbers values = numbers(piece, first, c.images, 0.1);
+  if constexpr (steps_of<L>() != 0)
+    for (double& value : values) value = std::round(value * steps_of<L>()) / steps_of<L>();
+  copy_from_host(x, std::span<const double>(values));
   auto forward = weft::forward(layer, step, x);
   Outcome outcome{forward.output.shape(), copy_to_host(forward.output), {}, {}, {}};
-  for (std::size_t dim = 2; dim < first.size(); ++dim) first[dim] /= c.options.stride[dim - 2];
+  for (std::size_t dim = 2; dim < first.size(); ++dim) first[dim] = L::result_of(c, dim - 2, first[dim]);
   gradient_t<decltype(forward.output)> g(device, outcome.results);
   copy_from_host(g,
                  std::span<const double>(numbers(outcome.results, first, results == nullptr ? outcome.results : *results, 0.7)));
@@ -147,8 +246,9 @@ void add(Numbers& sums, const Numbers& terms) {
   for (std::size_t i = 0; i < terms.size(); ++i) sums[i] += terms[i];
 }
 
-template <int dims, ConvolutionKind kind = ConvolutionKind::plain>
-void equals_one_rank(const Case& c) {
+/// Results and gradients of L in pieces, of one rank, and of Waiting.
+template <int dims, class L, class Waiting>
+void pieces_equal_one_rank(const Case& c) {
   INFO("images ", c.images.text());
   Outcome whole;
   std::size_t ranks = 1;
@@ -158,8 +258,8 @@ void equals_one_rank(const Case& c) {
   double bits = 0, off = 0;
   const int code = run<comm::Threads>(RunOptions{.ranks = int(ranks)}, [&](World& world) {
     if (world.rank() == 0)
-      whole = outcome_of<Layer<dims, kind, true>>(world.device(), c, c.images, std::vector<std::size_t>(dims + 2, 0), nullptr,
-                                                  [](const Root& root) { return root; });
+      whole = outcome_of<L>(world.device(), c, c.images, std::vector<std::size_t>(dims + 2, 0), nullptr,
+                            [](const Root& root) { return root; });
     world.communicator().barrier();
     const auto degree = [&](std::size_t dim) { return dim < c.pieces.size() ? c.pieces[dim].size() : 1; };
     const Mesh mesh(world, axes<dp, dx, dy, dz>, {.dx = degree(0), .dy = degree(1), .dz = degree(2)});
@@ -170,14 +270,14 @@ void equals_one_rank(const Case& c) {
       piece[dim + 2] = c.pieces[dim][at[dim]];
       for (std::size_t before = 0; before < at[dim]; ++before) first[dim + 2] += c.pieces[dim][before];
     }
-    const auto outcome = [&]<bool hidden>(std::bool_constant<hidden>) {
-      return outcome_on<dims, Layer<dims, kind, hidden>>(world.device(), c, piece, first, whole.results, mesh.comm(dx{}),
-                                                         mesh.comm(dy{}), mesh.comm(dz{}));
+    const auto outcome = [&]<class M>(std::type_identity<M>) {
+      return outcome_on<dims, M>(world.device(), c, piece, first, whole.results, mesh.comm(dx{}), mesh.comm(dy{}),
+                                 mesh.comm(dz{}));
     };
-    const Outcome mine = outcome(std::true_type()), waiting = c.waits ? outcome(std::false_type()) : mine;
+    const Outcome mine = outcome(std::type_identity<L>()), waiting = c.waits ? outcome(std::type_identity<Waiting>()) : mine;
     const std::lock_guard lock(mutex);
     auto results_first = first;
-    for (std::size_t dim = 0; dim < dims; ++dim) results_first[dim + 2] /= c.options.stride[dim];
+    for (std::size_t dim = 0; dim < dims; ++dim) results_first[dim + 2] = L::result_of(c, dim, first[dim + 2]);
     off = std::max(off, apart(mine.y, part(whole.y, mine.results, results_first, whole.results)));
     off = std::max(off, apart(mine.dx, part(whole.dx, piece, first, c.images)));
     CHECK(mine.results == waiting.results);
@@ -193,6 +293,21 @@ void equals_one_rank(const Case& c) {
   CHECK(bits < 1e-13);
   CHECK(apart(weight, whole.weight) < 1e-13);
   CHECK(apart(bias, whole.bias) < 1e-13);
+}
+
+template <int dims, ConvolutionKind kind = ConvolutionKind::plain>
+void equals_one_rank(const Case& c) {
+  pieces_equal_one_rank<dims, Layer<dims, kind, true>, Layer<dims, kind, false>>(c);
+}
+
+template <int dims>
+void pools_equal_one_rank(const Case& c) {
+  pieces_equal_one_rank<dims, Pool<dims, Pooled::maximum, true>, Pool<dims, Pooled::maximum, false>>(c);
+  pieces_equal_one_rank<dims, Pool<dims, Pooled::mean, true>, Pool<dims, Pooled::mean, false>>(c);
+}
+template <int dims>
+void enlarged_equals_one_rank(const Case& c) {
+  pieces_equal_one_rank<dims, Enlarge, Enlarge>(c);
 }
 
 using Sizes = std::vector<std::vector<std::size_t>>;
@@ -261,6 +376,37 @@ TEST_CASE("paddings that copy elements") {
     equals_one_rank<3>({{2, 1, 6, 7, 4}, 2, 3, {.padding = 1, .mode = mode}, Sizes{{2, 4}, {3, 4}, {4}}});
   }
 }
+TEST_CASE("transposed convolutions: uneven pieces, rows that reach over their outputs on either side, corners") {
+  constexpr auto up = ConvolutionKind::transposed;
+  equals_one_rank<1, up>({{3, 2, 16}, 4, 4, {.stride = 2, .padding = 1}, Sizes{{5, 4, 7}}});
+  equals_one_rank<1, up>({{2, 4, 11}, 6, 3, {.padding = 2, .dilation = 2, .groups = 2}, Sizes{{5, 3, 3}}});
+  equals_one_rank<1, up>({{2, 2, 9}, 2, 5, {.stride = 3, .padding = 4, .output_padding = 2}, Sizes{{4, 2, 3}}});
+  equals_one_rank<1, up>({{2, 2, 9}, 2, 5, {.stride = 2, .padding_after = 1}, Sizes{{2, 3, 4}}});
+  equals_one_rank<1, up>({{2, 2, 8}, 3, 7, {.padding = 3}, Sizes{{3, 5}}});
+  equals_one_rank<1, up>({{2, 2, 9}, 3, 7, {.padding = 3}, Sizes{{3, 3, 3}}});
+  equals_one_rank<1, up>({{2, 2, 9}, 3, 2, {.stride = 5, .padding = 1, .output_padding = 4}, Sizes{{3, 2, 4}}});
+  equals_one_rank<1, up>({{2, 2, 9}, 3, 2, {.stride = 2}, Sizes{{3, 2, 4}}});
+  equals_one_rank<2, up>({{2, 2, 7, 5}, 3, {4, 3}, {.stride = {2, 1}, .padding = 1}, Sizes{{3, 4}, {2, 3}}});
+  equals_one_rank<2, up>({{1, 2, 7, 9}, 3, {5, 4}, {.stride = {1, 2}, .padding = {2, 1}}, Sizes{{3, 4}, {2, 3, 4}}});
+  equals_one_rank<3, up>({{2, 1, 5, 4, 6}, 2, {3, 4, 3}, {.stride = {1, 2, 1}, .padding = 1}, Sizes{{2, 3}, {2, 2}, {2, 4}}});
+}
+TEST_CASE("pooling: uneven pieces, equal elements on both sides of a cut, windows wider than a piece, corners") {
+  pools_equal_one_rank<1>({{3, 2, 16}, 2, 3, {.padding = 1}, Sizes{{5, 4, 7}}});
+  pools_equal_one_rank<1>({{2, 2, 17}, 2, 5, {.stride = 2, .padding = 2}, Sizes{{6, 4, 7}}});
+  pools_equal_one_rank<1>({{2, 2, 16}, 2, 4, {.stride = 3, .padding = 1, .padding_after = 2}, Sizes{{6, 3, 7}}});
+  pools_equal_one_rank<1>({{2, 2, 9}, 2, 7, {.padding = 3}, Sizes{{3, 3, 3}}});
+  pools_equal_one_rank<1>({{2, 2, 13}, 2, 5, {}, Sizes{{4, 4, 5}}});
+  pools_equal_one_rank<2>({{2, 2, 9, 11}, 2, {3, 5}, {.padding = {1, 2}}, Sizes{{4, 5}, {6, 5}}});
+  pools_equal_one_rank<2>({{1, 2, 12, 9}, 2, {5, 3}, {.stride = {2, 1}, .padding = {2, 1}}, Sizes{{4, 8}, {2, 3, 4}}});
+  pools_equal_one_rank<3>({{2, 1, 6, 7, 8}, 1, {3, 3, 4}, {.padding = {1, 1, 2}}, Sizes{{2, 4}, {3, 4}, {5, 3}}});
+}
+TEST_CASE("linear enlargement: uneven pieces, pieces of one row, corners") {
+  enlarged_equals_one_rank<1>({{3, 2, 9}, 2, 1, {.stride = 2}, Sizes{{4, 1, 4}}});
+  enlarged_equals_one_rank<1>({{2, 2, 9}, 2, 1, {.stride = 5}, Sizes{{1, 6, 2}}});
+  enlarged_equals_one_rank<2>({{2, 2, 7, 5}, 2, 1, {.stride = {2, 3}}, Sizes{{3, 4}, {2, 3}}});
+  enlarged_equals_one_rank<2>({{1, 2, 7, 9}, 2, 1, {.stride = {1, 2}}, Sizes{{3, 4}, {2, 3, 4}}});
+  enlarged_equals_one_rank<3>({{2, 1, 5, 4, 6}, 1, 1, {.stride = {2, 3, 4}}, Sizes{{2, 3}, {1, 3}, {2, 4}}});
+}
 
 namespace {
 
@@ -283,8 +429,8 @@ struct Seconds {
 };
 
 /// A message takes `part` of a forward.
-template <bool hidden>
-Seconds seconds_of(std::size_t x, std::size_t y, double part, const Case& c = {{2, 4, 32, 64}, 4, 3, {.padding = 1}, {}}) {
+template <class L>
+Seconds seconds_of(const Case& c, std::size_t x, std::size_t y, double part) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   std::vector<Rehearsal> notes(x * y);
   Seconds seconds;
@@ -299,7 +445,7 @@ Seconds seconds_of(std::size_t x, std::size_t y, double part, const Case& c = {{
     const auto context = on<2>(mesh.comm(dx{}), mesh.comm(dy{}),
                                mesh.comm(dz{}))(Root(world.device(), testing::detail::environment({}, piece),
                                                      testing::detail::engine(made), testing::detail::construction(made)));
-    Layer<2, ConvolutionKind::plain, hidden> layer(context, c);
+    L layer(context, c);
     const auto step = weft::detail::step_context(context);
     using Exec = testing::detail::Exec;
     const Tensor<double, Exec, Shard<dp, 0>, Shard<dx, 2>, Shard<dy, 3>> images(world.device(), piece);
@@ -328,23 +474,90 @@ Seconds seconds_of(std::size_t x, std::size_t y, double part, const Case& c = {{
 
 }  // namespace
 
-TEST_CASE("80 % of the delays of messages are hidden, and none are if each exchange is waited for") {
+namespace {
+
+/// Kernels whose results are FLOPs on the clock, which has only those of products.
+template <class Kernels>
+struct Counted : Kernels {
+  explicit Counted(const auto& s) : Kernels{s} {}
+  void forward(auto& device, const double* x, auto*... y) const {
+    work(device);
+    Kernels::forward(device, x, y...);
+  }
+  void input_gradient(auto& device, double* dx, const auto*... g) const {
+    work(device);
+    Kernels::input_gradient(device, dx, g...);
+  }
+  void work(auto& device) const {
+    device.notes()->product(double(this->s.out_pixels() * planes(this->s)), 1, 1, 0, DataType::float64);
+  }
+  static std::size_t planes(const kernels::ConvolutionShape& s) { return s.samples * s.in; }
+  static std::size_t planes(const kernels::UpsampleShape& s) { return s.planes; }
+};
+struct CountedPool : Module<CountedPool> {
+  const Case& of;
+  CountedPool(const auto&, const Case& c) : of(c) {}
+  auto forward(const auto& x) const {
+    using X = typename std::remove_cvref_t<decltype(x)>::tensor_type;
+    const PoolingOptions options{of.kernel, of.options.stride, of.options.padding, of.options.padding_after};
+    const detail::CutPooling<2> cut("pool", x, options, 0);
+    const Shape shape = detail::pooled(x.shape(), cut.s);
+    auto& device = x.value().device();
+    const Tensor<std::int32_t, testing::detail::Exec> places(device, shape);
+    using Maximum = Counted<detail::MaxPooling<double>>;
+    return detail::cut_outputs<detail::PlacedWindows>(Maximum(cut.s), cut.axes, x, X(device, shape), places);
+  }
+};
+struct CountedEnlarge : Module<CountedEnlarge> {
+  const Case& of;
+  CountedEnlarge(const auto&, const Case& c) : of(c) {}
+  auto forward(const auto& x) const {
+    using X = typename std::remove_cvref_t<decltype(x)>::tensor_type;
+    const detail::CutEnlargement cut({.factor = of.options.stride, .mode = UpsampleMode::linear}, x);
+    const X y(x.value().device(), detail::enlarged(x.shape(), cut.s));
+    return detail::cut_outputs<detail::EnlargedLines>(Counted<detail::Enlarging<double>>(cut.s), cut.axes, x, y);
+  }
+};
+
+template <class L>
+void hides_delays(const std::string& name, const Case& c) {
   for (const std::size_t y : {1, 2}) {
-    const Seconds seconds = seconds_of<true>(2, y, y == 1 ? 0.7 : 0.3);
-    MESSAGE("2 x " << y << " ranks: " << seconds.fast << " s, with " << seconds.in_transit << " s of messages " << seconds.slow
-                   << " s: hidden " << seconds.hidden());
+    const Seconds seconds = seconds_of<L>(c, 2, y, y == 1 ? 0.7 : 0.3);
+    MESSAGE(name << ", 2 x " << y << " ranks: " << seconds.fast << " s, with " << seconds.in_transit << " s of messages "
+                 << seconds.slow << " s: hidden " << seconds.hidden());
     CHECK(seconds.in_transit > 0.1 * seconds.fast);
     CHECK(seconds.hidden() >= 0.8);
   }
-  const Seconds ring =
-      seconds_of<true>(2, 1, 0.3, {{2, 4, 32, 64}, 4, {7, 3}, {.padding = {3, 1}, .mode = PaddingMode::periodic}, {}});
-  MESSAGE("a halo in two messages: " << ring.fast << " s, with " << ring.in_transit << " s of messages: hidden "
-                                     << ring.hidden());
-  CHECK(ring.in_transit > 0.1 * ring.fast);
-  CHECK(ring.hidden() >= 0.8);
-  const Seconds waiting = seconds_of<false>(2, 1, 0.7);
+}
+template <class L>
+void waits(const Case& c) {
+  const Seconds waiting = seconds_of<L>(c, 2, 1, 0.7);
   MESSAGE("waited for: hidden " << waiting.hidden());
   CHECK(waiting.hidden() <= 0.2);
+}
+
+}  // namespace
+
+TEST_CASE("80 % of the delays of messages are hidden, and none are if each exchange is waited for") {
+  constexpr auto plain = ConvolutionKind::plain, up = ConvolutionKind::transposed;
+  const Case same{{2, 4, 32, 64}, 4, 3, {.padding = 1}, {}}, doubled{{2, 4, 32, 64}, 4, 4, {.stride = 2, .padding = 1}, {}};
+  hides_delays<Layer<2, plain, true>>("convolution", same);
+  hides_delays<Layer<2, up, true>>("transposed convolution", doubled);
+  hides_delays<CountedPool>("pooling", same);
+  hides_delays<CountedEnlarge>("linear enlargement", doubled);
+  const Case ring{{2, 4, 32, 64}, 4, {7, 3}, {.padding = {3, 1}, .mode = PaddingMode::periodic}, {}};
+  const Seconds seconds = seconds_of<Layer<2, plain, true>>(ring, 2, 1, 0.3);
+  MESSAGE("a halo in two messages: " << seconds.fast << " s, with " << seconds.in_transit << " s of messages: hidden "
+                                     << seconds.hidden());
+  CHECK(seconds.in_transit > 0.1 * seconds.fast);
+  CHECK(seconds.hidden() >= 0.8);
+  waits<Layer<2, plain, false>>(same);
+  waits<Layer<2, up, false>>(doubled);
+}
+TEST_CASE("windows side by side have no exchange") {
+  const Case c{{2, 4, 32, 64}, 4, 2, {.stride = 2}, {}};
+  CHECK(seconds_of<CountedPool>(c, 2, 2, 0.3).in_transit == 0);
+  CHECK(seconds_of<Layer<2, ConvolutionKind::transposed, true>>(c, 2, 2, 0.3).in_transit == 0);
 }
 TEST_CASE("a piece with no more rows than its border reflects is refused") {
   const Case c{{1, 1, 4}, 1, 5, {.padding = 2, .mode = PaddingMode::reflect}, Sizes{{2, 2}}};

@@ -73,7 +73,30 @@ void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y,
         }
       });
 }
-/// dx = dy at the positions of max_pool's elements, added where windows overlap, in the order of the windows.
+/// A part of an image: the elements from `first` on.
+struct ImageFrame {
+  std::size_t first[ConvolutionShape::most_dims] = {}, extents[ConvolutionShape::most_dims] = {1, 1, 1};
+  bool operator==(const ImageFrame&) const = default;
+};
+/// Indices in the part `from` of an image as those in the part `to`; -1 for elements that are not in it.
+template <class Exec>
+void move_places(Device<Exec>& device, std::size_t count, const std::int32_t* places, const ImageFrame& from,
+                 const ImageFrame& to, std::int32_t* moved) {
+  detail::for_each(
+      device, {"pooling", 2 * count * sizeof(std::int32_t)}, count, KOKKOS_LAMBDA(std::size_t i) {
+        std::size_t rest = std::size_t(places[i]), there = 0, stride = 1;
+        bool inside = true;
+        for (std::size_t d = ConvolutionShape::most_dims; d-- > 0;) {
+          // An element before the first one wraps to a large number.
+          const std::size_t at = rest % from.extents[d] + from.first[d] - to.first[d];
+          inside = inside && at < to.extents[d];
+          rest /= from.extents[d], there += at * stride, stride *= to.extents[d];
+        }
+        moved[i] = inside ? std::int32_t(there) : -1;
+      });
+}
+/// dx = dy at the positions of max_pool's elements, added where windows overlap, in the order of the windows. A place of -1 is
+/// not in dx.
 template <class T, class Exec>
 void max_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T* dy, const std::int32_t* places, T* dx) {
   using A = accumulate_t<T>;
@@ -84,8 +107,8 @@ void max_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T*
         T* to = dx + plane * pixels;
         for (std::size_t i = 0; i < pixels; ++i) to[i] = T(A(0));
         for (std::size_t i = 0; i < windows; ++i) {
-          const std::size_t at = std::size_t(places[plane * windows + i]);
-          to[at] = T(A(to[at]) + A(dy[plane * windows + i]));
+          const std::int32_t at = places[plane * windows + i];
+          if (at >= 0) to[at] = T(A(to[at]) + A(dy[plane * windows + i]));
         }
       });
 }

@@ -61,20 +61,46 @@ inline void require_channel_bias(const ConvolutionCall& call, NamedOperand x, Na
                              bias.shape().rank() == 1 ? std::to_string(bias.shape().size()) : bias.shape().text()});
 }
 
-// The three passes. Other options than ConvolutionOptions have passes of their own (cut_convolution.hpp).
-template <class X, class W, class Y>
+/// The kernels of a convolution of images `s` by weights w, and a bias of channels or null.
+template <ConvolutionKind kind, class T>
+struct ConvolutionKernels {
+  kernels::ConvolutionShape s;
+  const T *w, *bias;
+  static constexpr bool transposed = kind == ConvolutionKind::transposed;
+  template <class Exec>
+  void forward(Device<Exec>& device, const T* x, T* y) const {
+    if constexpr (transposed) kernels::convolution_transposed<T>(device, s, x, w, bias, y);
+    else kernels::convolution_forward<T>(device, s, x, w, bias, y);
+  }
+  template <class Exec>
+  void input_gradient(Device<Exec>& device, T* dx, const T* g) const {
+    if constexpr (transposed) kernels::convolution_forward<T>(device, s, g, w, static_cast<const T*>(nullptr), dx);
+    else kernels::convolution_backward_input<T>(device, s, g, w, dx);
+  }
+  template <class Exec>
+  void weight_gradient(Device<Exec>& device, const T* x, const T* g, accumulate_t<T>* dw) const {
+    if constexpr (transposed) kernels::convolution_backward_weight<T>(device, s, g, x, dw);
+    else kernels::convolution_backward_weight<T>(device, s, x, g, dw);
+  }
+};
+// The shape of the kernels, and the three passes. Other options than ConvolutionOptions have others (cut_convolution.hpp).
+inline kernels::ConvolutionShape shape_of(const ConvolutionOptions& options, const ConvolutionCall& call, NamedOperand images,
+                                          NamedOperand weights) {
+  return convolution_shape(call, images, weights, options);
+}
+template <ConvolutionKind kind, class X, class W, class Y>
 void forward_pass(const ConvolutionOptions&, const kernels::ConvolutionShape& s, const X& x, const W& w,
                   const typename X::value_type* bias, const Y& y) {
-  kernels::convolution_forward<typename X::value_type>(x.device(), s, x.data(), w.data(), bias, y.data());
+  ConvolutionKernels<kind, typename X::value_type>{s, w.data(), bias}.forward(x.device(), x.data(), y.data());
 }
-template <class G, class W, class X>
+template <ConvolutionKind kind, class G, class W, class X>
 void input_gradient_pass(const ConvolutionOptions&, const kernels::ConvolutionShape& s, const G& g, const W& w, const X& dx) {
-  kernels::convolution_backward_input<typename G::value_type>(g.device(), s, g.data(), w.data(), dx.data());
+  ConvolutionKernels<kind, typename G::value_type>{s, w.data(), nullptr}.input_gradient(g.device(), dx.data(), g.data());
 }
-template <class X, class G>
+template <ConvolutionKind kind, class X, class G>
 void weight_gradient_pass(const ConvolutionOptions&, const kernels::ConvolutionShape& s, const X& x, const G& g,
                           accumulate_t<typename X::value_type>* dw) {
-  kernels::convolution_backward_weight<typename X::value_type>(x.device(), s, x.data(), g.data(), dw);
+  ConvolutionKernels<kind, typename X::value_type>{s, nullptr, nullptr}.weight_gradient(x.device(), x.data(), g.data(), dw);
 }
 
 template <ConvolutionKind kind, class X, class W, class B, class Options>
@@ -82,7 +108,7 @@ auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias
   constexpr bool transposed = kind == ConvolutionKind::transposed;
   using Rule = Convolved<is_depthwise<kind>, X, W, 0, transposed ? 1 : 0>;
   require_whole_groups(call, x, w, options);
-  const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
+  const kernels::ConvolutionShape s = shape_of(options, call, x, w);
   typename Rule::type y(x.device(), convolved_shape(s, kind, x.shape(), w.shape()));
   if constexpr (Rule::fits) {
     using T = typename X::value_type;
@@ -94,8 +120,7 @@ auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias
         added = bias->data();
       }
     }
-    if constexpr (transposed) kernels::convolution_transposed<T>(x.device(), s, x.data(), w.data(), added, y.data());
-    else forward_pass(options, s, x, w, added, y);
+    forward_pass<kind>(options, s, x, w, added, y);
   }
   return y;
 }
@@ -104,13 +129,11 @@ auto convolve_input_gradient(const ConvolutionCall& call, const Shape& x, const 
   constexpr bool transposed = kind == ConvolutionKind::transposed;
   using Rule = Convolved<is_depthwise<kind>, G, W, 0, transposed ? 0 : 1>;
   using T = typename X::value_type;
-  const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
+  const kernels::ConvolutionShape s = shape_of(options, call, x, w);
   gradient_t<X> dx(g.device(), x);
   if constexpr (Rule::fits) {
     static_assert(std::is_same_v<typename Rule::type, gradient_t<X>>);
-    if constexpr (transposed)
-      kernels::convolution_forward<T>(g.device(), s, g.data(), w.data(), static_cast<const T*>(nullptr), dx.data());
-    else input_gradient_pass(options, s, g, w, dx);
+    input_gradient_pass<kind>(options, s, g, w, dx);
   }
   return dx;
 }
@@ -122,13 +145,10 @@ auto convolve_weight_gradient(const ConvolutionCall& call, const X& x, const Sha
   // dw [out, in] of the channels of g and of x; of a transposed one, [in, out].
   using First = std::conditional_t<transposed, X, G>;
   using Rule = Convolved<is_depthwise<kind>, First, std::conditional_t<transposed, G, X>, 1, 1>;
-  const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
+  const kernels::ConvolutionShape s = shape_of(options, call, x, w);
   with_scalar_t<typename Rule::type, S> dw(x.device(), w);
   if constexpr (Rule::fits) {
-    const auto pass = [&](accumulate_t<T>* sums) {
-      if constexpr (transposed) weight_gradient_pass(options, s, g, x, sums);
-      else weight_gradient_pass(options, s, x, g, sums);
-    };
+    const auto pass = [&](accumulate_t<T>* sums) { weight_gradient_pass<kind>(options, s, x, g, sums); };
     if constexpr (std::is_same_v<S, accumulate_t<T>>) {
       pass(dw.data());
     } else {

@@ -2,11 +2,9 @@
 #pragma once
 // Operations over images that domain axes cut and that bring the rows of the neighbours themselves. For each such axis a plan
 // gives the rows that this rank needs around its piece, and the padding that remains for the operation: at the border of the
-// domain, and along dims that no axis cuts. The operation then works as if the ranks of the axis had separate samples.
+// domain, and along dims that no axis cuts. CutPasses (operations/cut_passes.hpp) exchange the rows.
 //
-//   auto y = exchanged<2>("max_pool2d", options, x, plan_of(cut_window, kernel), [](const auto& images, const auto& sides) {
-//     return pool(images, sides);
-//   });                                                         // x and y Shard<dx, 2>
+//   const CutSides sides = cut_sides<2>("max_pool2d", cut_window, kernel, options, x);   // x Shard<dx, 2>
 //
 // PaddingMode::periodic closes the ring of ranks; other modes pad the pieces at the border of the domain.
 
@@ -14,7 +12,7 @@
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
-#include <utility>
+#include <vector>
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
@@ -41,6 +39,12 @@ struct CutPlan {
 CutPlan cut_window(const CutDim& dim, const Communicator& comm, std::size_t kernel, const ConvolutionOptions& options);
 /// The plan of a transposed convolution: each rank but the last has `stride` outputs for each row of its piece.
 CutPlan cut_transposed(const CutDim& dim, const Communicator& comm, std::size_t kernel, const ConvolutionOptions& options);
+/// An axis that cuts dim `dim` of images [samples, channels, ...]. Its communicator belongs to the context.
+struct CutAxis {
+  Communicator comm;
+  std::size_t dim;
+  HaloRows rows;
+};
 void require_rows_of_stride(const char* operation, std::string_view axis, NamedOperand x, std::size_t own, std::size_t stride);
 
 /// The same elements as a Variable of another type; so is the gradient.
@@ -48,49 +52,6 @@ template <class Y, class V>
 auto relabelled(const V& x) {
   using X = typename V::tensor_type;
   return record(x, relabel<Y>(x.value()), from(x, [](const auto&, const auto& g) { return relabel<gradient_t<X>>(g); }));
-}
-
-// The placement of the first axis that cuts the images; Nothing if none does.
-template <class X>
-struct FirstCut {
-  using type = Nothing;
-};
-template <class T, class E, class P, class... R>
-struct FirstCut<Tensor<T, E, P, R...>> {
-  using type = typename std::conditional_t<(shard_dim<P> >= 2), std::type_identity<P>, FirstCut<Tensor<T, E, R...>>>::type;
-};
-
-/// x, cut as P, with the rows of the neighbours; its ranks have samples then.
-template <class P, class V>
-auto bring_rows(const HaloCall& call, const V& x, const HaloRows& rows) {
-  using X = typename V::tensor_type;
-  using Y = replace_t<X, Shard<typename P::axis, 0>>;
-  constexpr std::size_t dim = shard_dim<P>;
-  const auto& comm = x.context().comm(typename P::axis());
-  auto wide = rows.none() ? relabel<Y>(x.value()) : bring_halo<Y>(comm, call, x.value(), dim, rows);
-  return record(x, std::move(wide), from(x, [call, rows](const auto& context, const auto& g) {
-                  using G = gradient_t<X>;
-                  return rows.none() ? relabel<G>(g) : send_halo_home<G>(context.comm(typename P::axis()), call, g, dim, rows);
-                }));
-}
-/// y, whose ranks have samples, without the first and the last rows along the dim that P cuts; cut as P.
-template <class P, class V>
-auto drop_rows(const V& y, std::size_t before, std::size_t after) {
-  using Y = typename V::tensor_type;
-  using Z = replace_t<Y, P>;
-  constexpr std::size_t dim = shard_dim<P>;
-  const Shape shape = y.shape();
-  const std::size_t kept = shape[dim] - before - after;
-  auto piece = before + after == 0 ? relabel<Z>(y.value()) : Z(y.value().device(), with_extent(shape, dim, kept));
-  if (before + after != 0) move_rows<false>(y.value(), dim, before, piece, 0, kept);
-  return record(y, std::move(piece), from(y, [shape, before, after, kept](const auto&, const auto& g) {
-                  using G = gradient_t<Y>;
-                  if (before + after == 0) return relabel<G>(g);
-                  G wide(g.device(), shape);
-                  fill_zero(g.device(), wide.data(), wide.size());
-                  move_rows<false>(g, dim, 0, wide, before, kept);
-                  return wide;
-                }));
 }
 
 /// Refuses images inside of grad (operations/grad.hpp) that domain axes cut.
@@ -101,39 +62,41 @@ constexpr void refuse_cut_images_inside_grad() {
       "weft: grad(f, x): f pools or upsamples images that a domain axis cuts, and the exchange of their rows has no second "
       "derivative: gather the images first, to<Invariant<axis>>(x)");
 }
-/// f(images, options) of images with the rows of their neighbours, in the options of this rank's sides; the result is cut as x.
-/// plan(dim, communicator, options): one of the two plans above.
-template <int dims, class C, class X, class Plan, class F>
-auto exchanged(const char* operation, const ConvolutionOptions& options, const Variable<C, X>& x, Plan&& plan, F&& f) {
-  using P = typename FirstCut<X>::type;
-  if constexpr (std::is_same_v<P, Nothing>) {
-    return f(x, options);
-  } else {
-    using A = typename P::axis;
-    constexpr std::size_t at = std::size_t(shard_dim<P>) - 2;
-    static_assert(at < dims, "weft: an axis cuts a dim that images of this operation do not have");
-    require_dim(operation, x.value(), shard_dim<P>);
-    const HaloCall call{operation, A::name};
-    const CutPlan cut = plan(CutDim{call, at, x.shape()[at + 2]}, x.context().comm(A()), options);
-    const PerDim& behind = options.padding_after.count() == 0 ? options.padding : options.padding_after;
-    std::array<std::size_t, dims> before, after, more;
-    for (std::size_t dim = 0; dim < dims; ++dim)
-      before[dim] = options.padding[dim], after[dim] = behind[dim], more[dim] = options.output_padding[dim];
-    before[at] = cut.before, after[at] = cut.after, more[at] = cut.output_padding;
-    ConvolutionOptions sides = options;
-    sides.padding = PerDim::of(before), sides.padding_after = PerDim::of(after), sides.output_padding = PerDim::of(more);
-    const auto y = exchanged<dims>(operation, sides, bring_rows<P>(call, x, cut.rows), plan, f);
-    using V = std::remove_const_t<decltype(y)>;
-    if constexpr (is_silent<V>) return AlreadyRefused();
-    else return relabelled<replace_t<typename V::tensor_type, P>>(y);
-  }
-}
-/// A plan with its kernel.
-template <class Plan>
-auto plan_of(Plan* plan, const PerDim& kernel) {
-  return [plan, kernel](const CutDim& dim, const Communicator& comm, const ConvolutionOptions& options) {
-    return plan(dim, comm, kernel[dim.at], options);
-  };
+/// The axes that cut images, in the order of their exchanges, the options on the sides of this rank's images with their halos,
+/// and the shape of these.
+struct CutSides {
+  std::vector<CutAxis> axes;
+  ConvolutionOptions options;
+  Shape around;
+};
+/// Those of x. plan(dim, communicator, kernel, options): one of the plans above, or the like.
+template <int dims, class C, class X, class Plan>
+CutSides cut_sides(const char* operation, const Plan& plan, const PerDim& kernel, const ConvolutionOptions& options,
+                   const Variable<C, X>& x) {
+  CutSides sides{{}, options, x.shape()};
+  const PerDim& behind = options.padding_after.count() == 0 ? options.padding : options.padding_after;
+  std::array<std::size_t, dims> before, after, more;
+  for (std::size_t dim = 0; dim < dims; ++dim)
+    before[dim] = options.padding[dim], after[dim] = behind[dim], more[dim] = options.output_padding[dim];
+  const auto& context = x.context();
+  C::for_each_axis([&]<class A>(A axis) {
+    constexpr int dim = shard_dim<placement_t<X, A>>;
+    if constexpr (dim >= 2) {
+      static_assert(dim < dims + 2, "weft: an axis cuts a dim that images of this operation do not have");
+      require_dim(operation, x.value(), dim);
+      const HaloCall call{operation, A::name};
+      const std::size_t at = std::size_t(dim) - 2, own = sides.around[dim];
+      const CutPlan cut = plan(CutDim{call, at, own}, context.comm(axis), kernel[at], options);
+      before[at] = cut.before, after[at] = cut.after, more[at] = cut.output_padding;
+      if (cut.rows.none()) return;
+      require_halo_rows(call, sides.around, std::size_t(dim), own, cut.rows);
+      sides.around[dim] = cut.rows.around(own);
+      sides.axes.push_back({context.comm(axis), std::size_t(dim), cut.rows});
+    }
+  });
+  sides.options.padding = PerDim::of(before), sides.options.padding_after = PerDim::of(after);
+  sides.options.output_padding = PerDim::of(more);
+  return sides;
 }
 
 }  // namespace weft::detail

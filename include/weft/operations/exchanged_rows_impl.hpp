@@ -26,13 +26,17 @@ struct WindowLine {
   std::size_t span, stride, padding, behind;
 };
 
+inline void require_short_padding(const CutDim& dim, const WindowLine& line, std::size_t padding) {
+  if (padding >= line.span || line.stride == 0)
+    throw_error<ShapeError>({dim.call.operation, " over images that an axis cuts: a window of ", line.span,
+                             " elements with stride ", line.stride, " and padding ", padding,
+                             ": the padding has fewer elements than the window"});
+}
+
 WEFT_INLINE CutPlan cut_window(const CutDim& dim, const Communicator& comm, std::size_t kernel,
                                const ConvolutionOptions& options) {
   const WindowLine line(kernel, options, dim.at);
-  if (std::max(line.padding, line.behind) >= line.span || line.stride == 0)
-    throw_error<ShapeError>({dim.call.operation, " over images that an axis cuts: a window of ", line.span,
-                             " elements with stride ", line.stride, " and padding ", std::max(line.padding, line.behind),
-                             ": the padding has fewer elements than the window"});
+  require_short_padding(dim, line, std::max(line.padding, line.behind));
   const std::size_t inside = line.padding + line.stride;
   const Reach reach{line.padding, line.span > inside ? line.span - inside : 0};
   const HaloRows closed(comm, reach);
@@ -42,14 +46,14 @@ WEFT_INLINE CutPlan cut_window(const CutDim& dim, const Communicator& comm, std:
                              " rows: all ranks but the last have a multiple of the stride"});
   if (options.mode == PaddingMode::periodic && comm.size() > 1) return {.rows = HaloRows::of_ring(comm, reach, line.behind)};
   CutPlan plan{.rows = closed, .before = closed.first ? line.padding : 0, .after = closed.last ? line.behind : 0};
-  if (options.mode == PaddingMode::zeros) plan.rows.beyond = {plan.before, plan.after};
+  plan.rows.beyond = {plan.before, plan.after};  // padding, or copies that are rows of the piece before the exchange
   return plan;
 }
 
 WEFT_INLINE CutPlan cut_transposed(const CutDim& dim, const Communicator& comm, std::size_t kernel,
                                    const ConvolutionOptions& options) {
   const WindowLine line(kernel, options, dim.at);
-  if (line.stride == 0) throw_error<ShapeError>({dim.call.operation, " over images that an axis cuts: the stride is 0"});
+  require_short_padding(dim, line, line.padding);
   // Row i reaches the outputs from i stride - padding on, `span` of them.
   const Reach reach{line.span > line.padding ? (line.span - 1 - line.padding) / line.stride : 0,
                     (line.padding + line.stride - 1) / line.stride};

@@ -7,7 +7,6 @@
 //   auto y = detail::exchanged_convolution<2, ConvolutionKind::plain>("conv2d", kernel, options, x, weight);   // Shard<dx, 2>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -58,68 +57,41 @@ Variable<C, X> padded_images(const char* operation, const Variable<C, X>& x, con
                 }));
 }
 
-/// A convolution of the images x, which axes cut, and whose ranks are now taken to have samples. Each axis has its plan.
-template <int dims, ConvolutionKind kind, class X, class V, class... W>
-auto hidden_convolution(const char* operation, const PerDim& kernel, const ConvolutionOptions& options, const V& images,
+/// A convolution of the images x, which axes cut, and whose ranks are now taken to have samples.
+template <int dims, ConvolutionKind kind, class C, class X, class... W>
+auto hidden_convolution(const char* operation, const PerDim& kernel, const ConvolutionOptions& options, const Variable<C, X>& x,
                         const W&... weights) {
-  using T = typename X::value_type;
-  CutConvolution<Tensor<T, typename X::execution_space>> cut{{options}, {}};
+  CutSides sides =
+      cut_sides<dims>(operation, kind == ConvolutionKind::transposed ? cut_transposed : cut_window, kernel, options, x);
+  CutConvolution<Tensor<typename X::value_type, typename X::execution_space>> cut{{options}, std::move(sides.axes)};
+  const auto images = relabelled<typename CutImages<X>::as_samples>(x);
   const PerDim& behind = options.padding_after.count() == 0 ? options.padding : options.padding_after;
-  std::array<std::size_t, dims> before, after, halo_before{}, halo_after{};
-  for (std::size_t dim = 0; dim < dims; ++dim) before[dim] = options.padding[dim], after[dim] = behind[dim];
-  const auto& context = images.context();
-  Shape around = images.shape();
-  std::remove_cvref_t<decltype(context)>::for_each_axis([&]<class A>(A axis) {
-    constexpr int dim = shard_dim<placement_t<X, A>>;
-    if constexpr (dim >= 2) {
-      static_assert(dim < dims + 2, "weft: an axis cuts a dim that images of this operation do not have");
-      require_dim(operation, images.value(), dim);
-      const HaloCall call{operation, A::name};
-      const std::size_t at = std::size_t(dim) - 2, own = around[dim];
-      CutPlan plan = cut_window({call, at, own}, context.comm(axis), kernel[at], options);
-      plan.rows.beyond = {plan.before, plan.after};  // zeros, or copies that are rows of the piece before the exchange
-      before[at] = plan.before, after[at] = plan.after;
-      if (plan.rows.none()) return;
-      require_halo_rows(call, around, std::size_t(dim), own, plan.rows);
-      around[dim] = plan.rows.around(own);
-      halo_before[at] = plan.rows.before, halo_after[at] = plan.rows.after;
-      cut.axes.push_back({context.comm(axis), std::size_t(dim), plan.rows});
-    }
-  });
-  if (images.shape().rank() != dims + 2 || !options.padding.fits(dims) || !behind.fits(dims))
+  if (x.shape().rank() != dims + 2 || !options.padding.fits(dims) || !behind.fits(dims) || !options.output_padding.fits(dims))
     return convolution_of<kind>(operation, dims, cut, images, weights...);  // throws
-  kernels::ConvolutionShape copies{.samples = around[0], .in = around[1], .dims = dims, .mode = options.mode};
-  if (options.mode != PaddingMode::zeros) {
-    for (std::size_t dim = 0; dim < dims; ++dim) {
-      const std::size_t d = dim + copies.most_dims - dims;
-      copies.extents[d] = images.shape()[dim + 2];
-      copies.before[d] = std::exchange(before[dim], 0), copies.after[d] = std::exchange(after[dim], 0);
-    }
-    cut.mode = PaddingMode::zeros;
+  cut.padding = sides.options.padding, cut.padding_after = sides.options.padding_after;
+  cut.output_padding = sides.options.output_padding;
+  if (options.mode == PaddingMode::zeros || kind == ConvolutionKind::transposed)
+    return convolution_of<kind>(operation, dims, cut, images, weights...);
+  kernels::ConvolutionShape copies{.samples = x.shape()[0], .in = x.shape()[1], .dims = dims, .mode = options.mode};
+  for (std::size_t dim = 0; dim < dims; ++dim) {
+    const std::size_t d = dim + copies.most_dims - dims;
+    copies.extents[d] = x.shape()[dim + 2];
+    copies.before[d] = cut.padding[dim], copies.after[d] = cut.padding_after[dim];
   }
-  for (std::size_t dim = 0; dim < dims; ++dim) before[dim] += halo_before[dim], after[dim] += halo_after[dim];
-  cut.padding = PerDim::of(before), cut.padding_after = PerDim::of(after);
+  cut.padding = cut.padding_after = 0;
+  cut.mode = PaddingMode::zeros;
   return convolution_of<kind>(operation, dims, cut, padded_images(operation, images, copies), weights...);
 }
 
 /// conv1d to conv3d, or the transposed ones, of x, whose images domain axes cut; the result is placed as x along them. One
-/// exchange for each such axis. That of a transposed convolution is not hidden.
+/// exchange for each such axis.
 template <int dims, ConvolutionKind kind, class C, class X, class... W>
 auto exchanged_convolution(const char* operation, const PerDim& kernel, const ConvolutionOptions& options,
                            const Variable<C, X>& x, const W&... weights) {
-  if constexpr (kind == ConvolutionKind::transposed) {
-    return exchanged<dims>(operation, options, x, plan_of(cut_transposed, kernel),
-                           [&](const auto& images, const ConvolutionOptions& sides) {
-                             return convolution_of<kind>(operation, dims, sides, images, weights...);
-                           });
-  } else {
-    using Images = CutImages<X>;
-    const auto y =
-        hidden_convolution<dims, kind, X>(operation, kernel, options, relabelled<typename Images::as_samples>(x), weights...);
-    using V = std::remove_const_t<decltype(y)>;
-    if constexpr (is_silent<V>) return AlreadyRefused();
-    else return relabelled<typename Images::template Result<typename V::tensor_type>::type>(y);
-  }
+  const auto y = hidden_convolution<dims, kind>(operation, kernel, options, x, weights...);
+  using V = std::remove_const_t<decltype(y)>;
+  if constexpr (is_silent<V>) return AlreadyRefused();
+  else return relabelled<typename CutImages<X>::template Result<typename V::tensor_type>::type>(y);
 }
 
 }  // namespace weft::detail

@@ -2,7 +2,7 @@
 #pragma once
 // Pooling of placed images [samples, channels, ...] of one to three dims: the largest element or the mean of each window, or the
 // mean of a whole image. An axis may cut samples or channels; domain axes may cut the images of Variables, whose windows bring
-// the rows of the neighbours (operations/exchanged_rows.hpp).
+// the rows of the neighbours (operations/cut_passes.hpp).
 //
 //   auto y = max_pool2d(relu(conv2d(x, w, b)), {.kernel = 2});   // stride 2: the windows lie side by side
 
@@ -12,6 +12,7 @@
 #include <limits>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
@@ -19,6 +20,8 @@
 #include <weft/kernels/pooling.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/convolution_options.hpp>
+#include <weft/operations/cut_passes.hpp>
+#include <weft/operations/cut_pooling.hpp>
 #include <weft/operations/exchanged_rows.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/shapes.hpp>
@@ -122,49 +125,61 @@ auto average_pool(const char* operation, std::size_t dims, const Variable<C, X>&
                      x);
 }
 
-// f(images, options); images of Variables that domain axes cut with the rows of their neighbours, and with `beyond` in place of
-// rows beyond the border of the domain.
-template <int dims, class X, class F>
-auto over_images(const char*, const X& x, const PoolingOptions& options, double, F&& f) {
-  return f(x, options);
-}
-template <int dims, class C, class X, class F>
-requires(cut_in_space<X>) auto over_images(const char* operation, const Variable<C, X>& x, const PoolingOptions& options,
-                                           double beyond, F&& f) {
-  std::array<std::size_t, dims> stride;
-  for (std::size_t dim = 0; dim < dims; ++dim) stride[dim] = options.stride[dim] == 0 ? options.kernel[dim] : options.stride[dim];
-  const ConvolutionOptions window{
-      .stride = PerDim::of(stride), .padding = options.padding, .padding_after = options.padding_after};
-  const auto plan = [&](const CutDim& dim, const Communicator& comm, const ConvolutionOptions& sides) {
-    CutPlan cut = cut_window(dim, comm, options.kernel[dim.at], sides);
-    cut.rows.beyond.value = beyond;
-    return cut;
-  };
-  return exchanged<dims>(operation, window, x, plan, [&](const auto& images, const ConvolutionOptions& sides) {
-    return f(
-        images,
-        PoolingOptions{
-            .kernel = options.kernel, .stride = sides.stride, .padding = sides.padding, .padding_after = sides.padding_after});
-  });
-}
-template <int dims, class C, class X, class F>
-requires(Nested<X>&& cut_in_space<bottom_t<X>>) AlreadyRefused
-    over_images(const char*, const Variable<C, X>&, const PoolingOptions&, double, F&&) {
-  refuse_cut_images_inside_grad<X>();
-  return {};
-}
+/// The windows of images that domain axes cut, of a piece with its halos, and these axes. `beyond`: the rows of the padding.
+template <int dims>
+struct CutPooling {
+  std::vector<CutAxis> axes;
+  kernels::ConvolutionShape s;
+  template <class C, class X>
+  CutPooling(const char* operation, const Variable<C, X>& x, const PoolingOptions& options, double beyond) {
+    std::array<std::size_t, dims> stride;
+    for (std::size_t dim = 0; dim < dims; ++dim)
+      stride[dim] = options.stride[dim] == 0 ? options.kernel[dim] : options.stride[dim];
+    const CutSides sides =
+        cut_sides<dims>(operation, cut_window, options.kernel,
+                        {.stride = PerDim::of(stride), .padding = options.padding, .padding_after = options.padding_after}, x);
+    axes = sides.axes;
+    for (CutAxis& axis : axes) axis.rows.beyond.value = beyond;
+    s = pooling_shape(operation, dims, sides.around,
+                      {options.kernel, sides.options.stride, sides.options.padding, sides.options.padding_after});
+  }
+};
 template <int dims, class X>
 auto max_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
-  constexpr double beyond = -std::numeric_limits<double>::infinity();
-  return over_images<dims>(operation, x, options, beyond, [operation](const auto& images, const PoolingOptions& sides) {
-    return max_pool(operation, dims, images, sides);
-  });
+  return max_pool(operation, dims, x, options);
+}
+template <int dims, class C, class X>
+requires(cut_in_space<X>) Variable<C, X> max_pool_over_images(const char* operation, const Variable<C, X>& x,
+                                                              const PoolingOptions& options) {
+  require_not_partial<X>();
+  const CutPooling<dims> cut(operation, x, options, -std::numeric_limits<double>::infinity());
+  auto& device = x.value().device();
+  const Shape shape = pooled(x.shape(), cut.s);
+  const Tensor<std::int32_t, typename X::execution_space> places(device, shape);
+  return cut_outputs<PlacedWindows>(MaxPooling<typename X::value_type>(cut.s), cut.axes, x, X(device, shape), places);
 }
 template <int dims, class X>
 auto average_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
-  return over_images<dims>(operation, x, options, 0, [operation](const auto& images, const PoolingOptions& sides) {
-    return average_pool(operation, dims, images, sides);
-  });
+  return average_pool(operation, dims, x, options);
+}
+template <int dims, class C, class X>
+requires(cut_in_space<X>) Variable<C, X> average_pool_over_images(const char* operation, const Variable<C, X>& x,
+                                                                  const PoolingOptions& options) {
+  const CutPooling<dims> cut(operation, x, options, 0);
+  return cut_outputs<Windows>(AveragePooling<typename X::value_type>{cut.s}, cut.axes, x,
+                              X(x.value().device(), pooled(x.shape(), cut.s)));
+}
+template <int dims, class C, class X>
+requires(Nested<X>&& cut_in_space<bottom_t<X>>) AlreadyRefused
+    max_pool_over_images(const char*, const Variable<C, X>&, const PoolingOptions&) {
+  refuse_cut_images_inside_grad<X>();
+  return {};
+}
+template <int dims, class C, class X>
+requires(Nested<X>&& cut_in_space<bottom_t<X>>) AlreadyRefused
+    average_pool_over_images(const char*, const Variable<C, X>&, const PoolingOptions&) {
+  refuse_cut_images_inside_grad<X>();
+  return {};
 }
 
 void require_images(const char* operation, std::size_t dims, NamedOperand x);

@@ -2,16 +2,18 @@
 #pragma once
 // Placed images [samples, channels, ...] of one to three dims enlarged: by elements beside each other (upsample), or by channels
 // that become elements (pixel_shuffle). An axis may cut samples or channels; domain axes may cut the images of Variables, whose
-// linear enlargement brings a row of each neighbour.
+// linear enlargement brings a row of each neighbour (operations/cut_passes.hpp).
 //
 //   auto y = upsample(x, {.factor = 2, .mode = UpsampleMode::linear});   // [samples, channels, 2 height, 2 width]
 
 #include <cstddef>
+#include <vector>
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/upsample.hpp>
 #include <weft/operations/convolution_options.hpp>
+#include <weft/operations/cut_passes.hpp>
 #include <weft/operations/exchanged_rows.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/shapes.hpp>
@@ -39,19 +41,55 @@ constexpr void require_uncut_images() {
 kernels::UpsampleShape upsample_shape(const char* operation, NamedOperand x, const UpsampleOptions& options);
 /// x's shape with each dim of the images `factor` times as long.
 Shape enlarged(Shape x, const kernels::UpsampleShape& s);
-/// f(images, options) of images with the rows of their neighbours along the first dim that an axis cuts, without the results that
-/// are the neighbours'.
-template <class V, class F>
-auto upsample_pieces(const V& x, const UpsampleOptions& options, F&& f) {
-  using P = typename FirstCut<typename V::tensor_type>::type;
-  constexpr std::size_t dim = shard_dim<P>;
-  upsample_shape("upsample", x.value(), options);
-  require_dim("upsample", x.value(), dim);
-  const std::size_t factor = options.factor[dim - 2], reach = options.mode == UpsampleMode::linear && factor > 1;
-  const HaloRows rows(x.context().comm(typename P::axis()), {reach, reach});
-  const auto wide = f(bring_rows<P>({"upsample", P::axis::name}, x, rows), options);
-  return drop_rows<P>(wide, rows.before * factor, rows.after * factor);
-}
+/// The lines of linear enlargement.
+struct EnlargedLines {
+  using Shape = kernels::UpsampleShape;
+  static constexpr std::size_t outputs(const Shape& s, std::size_t d) { return s.out_extent(d); }
+  static RowRange reads(const Shape& s, std::size_t d, std::size_t output) {
+    const kernels::detail::UpsampleSource source(s, d, output);
+    return {source.first, source.second + 1 - source.first};
+  }
+  static constexpr void narrow(Shape& s, std::size_t d, const RowRange& rows, const RowRange& outputs) {
+    s.whole[d] = s.all(d);
+    s.first[d] += rows.first, s.extents[d] = rows.count;
+    s.out_first[d] += outputs.first, s.outs[d] = outputs.count;
+  }
+  static constexpr void take(Shape& s, std::size_t samples, std::size_t channels) { s.planes = samples * channels; }
+};
+template <class T>
+struct Enlarging {
+  kernels::UpsampleShape s;
+  template <class Exec>
+  void forward(Device<Exec>& device, const T* x, T* y) const {
+    kernels::upsample<T>(device, s, x, y);
+  }
+  template <class Exec>
+  void input_gradient(Device<Exec>& device, T* dx, const T* g) const {
+    kernels::upsample_backward<T>(device, s, g, dx);
+  }
+};
+/// The enlargement of images that domain axes cut, of a piece with its halos, and these axes.
+struct CutEnlargement {
+  std::vector<CutAxis> axes;
+  kernels::UpsampleShape s;
+  template <class C, class X>
+  CutEnlargement(const UpsampleOptions& options, const Variable<C, X>& x) {
+    const bool linear = options.mode == UpsampleMode::linear;
+    const CutSides sides = cut_sides<3>(
+        "upsample",
+        [linear](const CutDim&, const Communicator& comm, std::size_t factor, const ConvolutionOptions&) {
+          const std::size_t reach = linear && factor > 1;
+          return CutPlan{.rows = HaloRows(comm, {reach, reach})};
+        },
+        options.factor, {}, x);
+    axes = sides.axes;
+    s = upsample_shape("upsample", sides.around, options);
+    for (const CutAxis& axis : axes) {
+      const std::size_t d = axis.dim + kernels::ConvolutionShape::most_dims - x.shape().rank();
+      s.out_first[d] = axis.rows.before * s.factor[d], s.outs[d] = x.shape()[axis.dim] * s.factor[d];
+    }
+  }
+};
 /// Throws ShapeError unless x is [samples, channels, height, width] with channels in groups of factor².
 void require_shuffled(NamedOperand x, std::size_t factor);
 
@@ -82,8 +120,9 @@ G upsample_gradient(const Shape& x, const G& g, const UpsampleOptions& options =
 template <class C, class X>
 auto upsample(const Variable<C, X>& x, const UpsampleOptions& options = {}) {
   if constexpr (detail::cut_in_space<X>) {
-    return detail::upsample_pieces(x, options,
-                                   [](const auto& images, const UpsampleOptions& all) { return upsample(images, all); });
+    const X y(x.value().device(), detail::enlarged(x.shape(), detail::upsample_shape("upsample", x.value(), options)));
+    const detail::CutEnlargement cut(options, x);
+    return detail::cut_outputs<detail::EnlargedLines>(detail::Enlarging<typename X::value_type>{cut.s}, cut.axes, x, y);
   } else {
     detail::refuse_cut_images_inside_grad<X>();
     return detail::linear_pair([options](const auto& value) { return upsample(value, options); },
