@@ -559,6 +559,23 @@ TEST_CASE("windows side by side have no exchange") {
   CHECK(seconds_of<CountedPool>(c, 2, 2, 0.3).in_transit == 0);
   CHECK(seconds_of<Layer<2, ConvolutionKind::transposed, true>>(c, 2, 2, 0.3).in_transit == 0);
 }
+TEST_CASE("a transposed convolution with a padding as wide as its window is refused") {
+  const Case c{{1, 1, 8}, 1, 2, {.stride = 3, .padding = 2}, Sizes{{4, 4}}};
+  const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {
+    const Mesh mesh(world, axes<dp, dx, dy, dz>, {.dx = 2});
+    std::string text;
+    try {
+      outcome_on<1, Layer<1, ConvolutionKind::transposed, true>>(world.device(), c, {1, 1, 4}, {0, 0, 0}, c.images,
+                                                                 mesh.comm(dx{}), mesh.comm(dy{}), mesh.comm(dz{}));
+    } catch (const ShapeError& error) {
+      text = error.what();
+    }
+    CHECK_MESSAGE(text.find("conv over images that an axis cuts: a window of 2 elements with stride 3 and padding 2: the padding "
+                            "has fewer elements than the window") != std::string::npos,
+                  text);
+  });
+  CHECK(code == 0);
+}
 TEST_CASE("a piece with no more rows than its border reflects is refused") {
   const Case c{{1, 1, 4}, 1, 5, {.padding = 2, .mode = PaddingMode::reflect}, Sizes{{2, 2}}};
   const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {

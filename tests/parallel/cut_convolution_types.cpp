@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions over cut images in float and bfloat16, which oneDNN computes on hosts: losses and gradients of two steps are those
-// of one rank up to rounding, also in memory that held NaN.
+// Convolutions over cut images in float and bfloat16, which oneDNN computes on hosts, with pooling and enlargement: losses and
+// gradients of two steps are those of one rank up to rounding, also in memory that held NaN.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <weft/nn/convolution.hpp>
+#include <weft/operations/pooling.hpp>
+#include <weft/operations/upsample.hpp>
 #include <weft/parallel/domain_parallel.hpp>
 #include <weft/weft.hpp>
 
@@ -26,12 +28,18 @@ struct Model : Module<Model<S>> {
   using Batch = FieldBatch<state, next>;
   struct Config {};
   Conv2d<> first, halved, wide, last;
+  ConvTranspose2d<> up;
   Model(const auto& at, const Config&)
       : first(at / "first", 3, 16, 3, {.padding = 1}),
         halved(at / "halved", 16, 16, 5, {.stride = 2, .padding = 2}),
         wide(at / "wide", 16, 16, 3, {.padding = 2, .dilation = 2, .groups = 4, .mode = PaddingMode::periodic}),
-        last(at / "last", 16, 2, 3, {.padding = 1, .mode = PaddingMode::reflect}) {}
-  auto loss(const auto& x) const { return mse(last(tanh(wide(tanh(halved(tanh(first(x[state]))))))), x[next]); }
+        last(at / "last", 16, 2, 3, {.padding = 1, .mode = PaddingMode::reflect}),
+        up(at / "up", 16, 16, 4, {.stride = 2, .padding = 1}) {}
+  auto loss(const auto& x) const {
+    const auto small = tanh(wide(tanh(halved(tanh(first(x[state]))))));
+    const auto large = up(small) + upsample(small, {.mode = UpsampleMode::linear});
+    return mse(last(avg_pool2d(tanh(large), {.kernel = 3, .stride = 2, .padding = 1})), x[next]);
+  }
 };
 
 constexpr std::size_t rows = 20, columns = 24;

@@ -41,17 +41,18 @@ struct UpsampleSource {
   double weight;
   KOKKOS_INLINE_FUNCTION UpsampleSource(const UpsampleShape& s, std::size_t dim, std::size_t result)
       : UpsampleSource(s, dim, result + s.out_first[dim], s.all(dim)) {}
-  /// The nearest of the elements that are here.
+  /// Indices of the elements among those of s, or of the nearest ones there.
   KOKKOS_INLINE_FUNCTION UpsampleSource here(const UpsampleShape& s, std::size_t dim) const {
     UpsampleSource source = *this;
-    for (std::size_t* element : {&source.first, &source.second}) {
-      const std::size_t at = *element < s.first[dim] ? 0 : *element - s.first[dim];
-      *element = at < s.extents[dim] ? at : s.extents[dim] - 1;
-    }
+    source.first = nearest(s, dim, first), source.second = nearest(s, dim, second);
     return source;
   }
 
  private:
+  KOKKOS_INLINE_FUNCTION static std::size_t nearest(const UpsampleShape& s, std::size_t dim, std::size_t element) {
+    const std::size_t at = element < s.first[dim] ? 0 : element - s.first[dim];
+    return at < s.extents[dim] ? at : s.extents[dim] - 1;
+  }
   KOKKOS_INLINE_FUNCTION UpsampleSource(const UpsampleShape& s, std::size_t dim, std::size_t at, std::size_t all)
       : first(at / s.factor[dim]), second(first), weight(0) {
     if (s.mode == UpsampleMode::nearest) return;

@@ -128,7 +128,6 @@ template <ConvolutionKind kind, class X, class W, class G, class Options>
 auto convolve_input_gradient(const ConvolutionCall& call, const Shape& x, const W& w, const G& g, const Options& options) {
   constexpr bool transposed = kind == ConvolutionKind::transposed;
   using Rule = Convolved<is_depthwise<kind>, G, W, 0, transposed ? 0 : 1>;
-  using T = typename X::value_type;
   const kernels::ConvolutionShape s = shape_of(options, call, x, w);
   gradient_t<X> dx(g.device(), x);
   if constexpr (Rule::fits) {
