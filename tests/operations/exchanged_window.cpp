@@ -122,6 +122,12 @@ struct Rows : Module<Rows> {
   auto forward(const auto& x) const { return norm(sum<3>(x)); }
 };
 
+struct WideRing : Module<WideRing> {
+  Conv2d<> wide;
+  explicit WideRing(const auto& at) : wide(at / "wide", 2, 2, {5, 3}, {.padding = {2, 1}, .mode = PaddingMode::periodic}) {}
+  auto forward(const auto& x) const { return wide(x); }
+};
+
 template <class L>
 auto maker() {
   return [](const auto& context) { return L(context); };
@@ -139,7 +145,7 @@ void refuses(const Shape& shape, const std::string& text) {
     check_layer_on<dx, Shard<dx, 2>>(2, maker<L>(), shape);
     FAIL("nothing was refused");
   } catch (const std::exception& error) {
-    CHECK_MESSAGE(std::string(error.what()).find(text) != std::string::npos, error.what());
+    CHECK_MESSAGE(std::string(error.what()).find(text) != std::string::npos, std::string(error.what()));
   }
 }
 
@@ -170,10 +176,9 @@ TEST_CASE("a norm of rows that a domain axis cuts is refused") {
   refuses<Rows>({2, 3, 8, 1}, "layer_norm([2, 3, 4]): dx cuts dim 2, and a norm needs whole rows, the last dim");
 }
 TEST_CASE("pieces that do not fit a layer are refused by its name") {
-  refuses<Padded<PaddingMode::periodic>>(
-      {1, 2, 2, 8},
-      "conv2d over images that dx cuts: [1, 3, 1, 8]: the piece of a rank of dx has 1 rows along "
-      "dim 2, and a neighbour asks for 2 of a ring, whose pieces have at least 2");
+  refuses<WideRing>({1, 2, 2, 8},
+                    "conv2d over images that dx cuts: [1, 2, 1, 8]: the piece of a rank of dx has 1 rows along "
+                    "dim 2, and a neighbour asks for 2 of a ring, whose pieces have at least 2");
   refuses<Block>({1, 2, 6, 8}, "conv2d over images that an axis cuts: a window of stride 2, and a rank of dx has 3 rows");
 }
 
