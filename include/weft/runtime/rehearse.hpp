@@ -9,7 +9,6 @@
 //   Rehearsal notes = weft::rehearse({.rank = 17, .ranks = 2048}, [](World& world) { ... });
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,12 +21,13 @@
 
 namespace weft::runtime {
 
-/// The rank to rehearse.
+/// The rank to rehearse. A rehearsal of all distinct ranks does not read `rank`, and only that one reads `both`.
 struct RehearsedRank {
   int rank = 0, ranks = 1;
   /// Buffers of messages live as short as they can, instead of as long as they can. The real peak is between these two peaks
   /// (Rehearsal::early).
   bool early = false;
+  bool both = false;       ///< rehearse each rank a second time for the other peak (RehearsedStage::least_peak)
   int threads = 1;         ///< of its kernels; attention has one workspace per thread
   int ranks_per_node = 0;  ///< determines which axes leave a node (Rehearsal::nodes_of); 0: unknown
   /// Also records the order of the last step's kernels, messages and actions (Rehearsal::trace).
@@ -45,16 +45,7 @@ struct RehearsedRank {
 Rehearsal rehearse(const RehearsedRank& rank, const std::function<void(World&)>& f);
 
 /// A rehearsal of all distinct ranks.
-struct RehearsedStages {
-  int ranks = 1;
-  bool early = false;
-  bool both = false;  ///< rehearse each rank a second time for the other peak (RehearsedStage::least_peak)
-  int threads = 1, ranks_per_node = 0;
-  bool trace = false;  ///< RehearsedRank::trace
-  int steps = 0;       ///< RehearsedRank::steps
-  double expert_skew = 1;
-  const weft::detail::ProofLayout* layout = nullptr;  ///< RehearsedRank::layout
-};
+using RehearsedStages = RehearsedRank;
 
 /// Runs `f(world)` as every distinct rank, one after the other. The distinct ranks are the stages of the pipeline (axis pp of the
 /// program's meshes), each as its first rank along all other axes; without a pipeline, rank 0. Along domain axes of three
@@ -80,9 +71,6 @@ inline EstimateTexts (*layouts_for_people)(const RehearsedStages& of, std::strin
 /// Parses "N", "N:rank" or "N:rank:early"; the rank is -1 for all distinct ranks. `name` is the option's name in errors. Throws
 /// UsageError.
 RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text);
-/// The rehearsal that the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE request.
-/// Throws UsageError for invalid values, and for invalid variables of a rehearsal even if none is requested.
-std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options);
 /// The settings of a rehearsal in the environment: WEFT_REHEARSE_STEPS, _EXPERT_SKEW, _MEMORY, _LAYOUTS and WEFT_RANKS_PER_NODE.
 struct RehearsalVariables {
   int steps = 0;
@@ -90,14 +78,6 @@ struct RehearsalVariables {
   int ranks_per_node = 0;
   int layouts = 0;  ///< layouts that a search lists; 0: no search, the program's layout is rehearsed
 };
-/// Throws UsageError for invalid numbers.
-RehearsalVariables rehearsal_variables();
-/// The machine whose time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither is set.
-std::string machine_name(const RunOptions& options);
-/// Rehearses the program as that rank, or as all distinct ranks, prints the table and writes the file named by
-/// WEFT_REHEARSE_JSON. With "-" it prints JSON instead of the table. The program's own lines are printed once. Returns the
-/// program's exit code. Throws MemoryError if a rank needs more memory than WEFT_REHEARSE_MEMORY.
-int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f);
 
 }  // namespace detail
 

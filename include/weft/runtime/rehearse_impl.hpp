@@ -9,10 +9,8 @@
 #include <iostream>
 #include <memory>
 #include <stdexcept>
-#include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/rehearsal.hpp>
@@ -22,7 +20,6 @@
 #include <weft/mesh/axis.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearsal_guards.hpp>
-#include <weft/runtime/rehearsal_report.hpp>
 #include <weft/runtime/rehearse.hpp>
 
 namespace weft::runtime::detail {
@@ -58,6 +55,7 @@ WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std
 
 inline constexpr int most_ranks_per_node = 1 << 16;
 
+/// Throws UsageError for invalid numbers.
 WEFT_COLD WEFT_INLINE RehearsalVariables rehearsal_variables() {
   RehearsalVariables all;
   all.steps = whole_number_from_environment("WEFT_REHEARSE_STEPS", 1, int(Rehearsal::most_steps)).value_or(0);
@@ -71,6 +69,8 @@ WEFT_COLD WEFT_INLINE RehearsalVariables rehearsal_variables() {
   return all;
 }
 
+/// The rehearsal that the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE request.
+/// Throws UsageError for invalid values, and for invalid variables of a rehearsal even if none is requested.
 WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options) {
   (void)rehearsal_variables();
   if (const auto given = said_of(options, &RunOptions::rehearse)) {
@@ -87,6 +87,7 @@ WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptio
   return rehearsed_rank_of("environment variable WEFT_REHEARSE", text);
 }
 
+/// The machine whose time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither is set.
 WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
   if (const auto given = said_of(options, &RunOptions::machine)) {
     if (given->empty()) throw_error<UsageError>({"--machine needs a value: a100, h100, h200, this, or a file"});
@@ -133,6 +134,9 @@ WEFT_COLD WEFT_INLINE void print_or_write(const EstimateTexts& texts) {
   if (!path.empty() && path != "-") weft::detail::write_output("WEFT_REHEARSE_JSON", path, json);
 }
 
+/// Rehearses the program as that rank, or as all distinct ranks, prints the table and writes the file named by
+/// WEFT_REHEARSE_JSON. With "-" it prints JSON instead of the table. The program's own lines are printed once. Returns the
+/// program's exit code. Throws MemoryError if a rank needs more memory than WEFT_REHEARSE_MEMORY.
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
   if (launched_after_another()) return 0;
   if (const std::string file = json_file(); !file.empty() && file != "-")
@@ -167,13 +171,8 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
       if (code == 0) code = result;
     });
   };
-  RehearsedStages of{.ranks = rank.ranks,
-                     .early = rank.early,
-                     .both = !rank.early,
-                     .threads = rank.threads,
-                     .ranks_per_node = rank.ranks_per_node,
-                     .steps = rank.steps,
-                     .expert_skew = rank.expert_skew};
+  RehearsedStages of = rank;
+  of.both = !rank.early;
   if (variables.layouts > 0) {
     print_or_write(layouts_for_people(of, machine, memory, std::size_t(variables.layouts), program));
     return code;
@@ -263,16 +262,9 @@ WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const Rehearse
   std::vector<RehearsedStage> stages;
   const auto add = [&](int rank, int stage) {
     const auto one = [&](bool early) {
-      return rehearse({.rank = rank,
-                       .ranks = of.ranks,
-                       .early = early,
-                       .threads = of.threads,
-                       .ranks_per_node = of.ranks_per_node,
-                       .trace = of.trace,
-                       .steps = of.steps,
-                       .expert_skew = of.expert_skew,
-                       .layout = of.layout},
-                      f);
+      RehearsedRank other = of;
+      other.rank = rank, other.early = early;
+      return rehearse(other, f);
     };
     stages.push_back({rank, stage, one(of.early), 0});
     if (of.both) stages.back().least_peak = one(!of.early).peak;
