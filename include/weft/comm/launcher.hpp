@@ -42,14 +42,6 @@ inline constexpr Names other_names[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORL
                                         {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
                                         {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}};
 
-/// The name of the job: WEFT_JOB, its name under torchrun, srun or mpirun, or the terminal session of processes started by hand,
-/// which only ranks of one machine can compare.
-std::string job_from_environment(const std::string& host);
-
-/// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names. Throws UsageError for a file that cannot be
-/// read.
-std::string secret_from_environment();
-
 /// Throws UsageError for invalid variables of weft's, also if no launcher uses them.
 void require_launch_variables();
 

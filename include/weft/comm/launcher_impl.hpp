@@ -19,6 +19,8 @@ WEFT_COLD WEFT_INLINE int whole_number(const char* name, int least, int most) {
   return *value;
 }
 
+/// The name of the job: WEFT_JOB, its name under torchrun, srun or mpirun, or the terminal session of processes started by hand,
+/// which only ranks of one machine can compare.
 WEFT_COLD WEFT_INLINE std::string job_from_environment(const std::string& host) {
   const auto text = [](const char* name) { return is_set(name) ? std::string(std::getenv(name)) : std::string(); };
   if (is_set("WEFT_JOB")) return text("WEFT_JOB");
@@ -32,6 +34,8 @@ WEFT_COLD WEFT_INLINE std::string job_from_environment(const std::string& host) 
   return "of session " + std::to_string(::getsid(0));
 }
 
+/// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names. Throws UsageError for a file that cannot be
+/// read.
 WEFT_COLD WEFT_INLINE std::string secret_from_environment() {
   if (is_set("WEFT_SECRET")) return std::getenv("WEFT_SECRET");
   if (!is_set("WEFT_SECRET_FILE")) return {};

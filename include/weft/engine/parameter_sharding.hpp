@@ -17,9 +17,6 @@ struct Piece {
   bool owned = true;
 };
 
-Piece shard_segment(const ParameterInfo& info, const ParameterSharding::Segment& segment, bool padded, std::string_view axis,
-                    std::size_t ranks, std::size_t rank);
-
 // Sets local shape, runs and replicas of a parameter cut along `dim`.
 void shard_parameter(ParameterInfo& info, std::size_t dim, const ParameterSharding& cut, std::string_view axis, std::size_t ranks,
                      std::size_t rank);

@@ -81,19 +81,11 @@ using detail::divides, detail::nearest_multiples, detail::number, detail::positi
 
 namespace detail {
 
-std::size_t world_of(const mesh_layout::Layout& layout);
-
-std::size_t micro_batches_of(const mesh_layout::Layout& layout, std::size_t dp, std::size_t pp, std::size_t vpp);
-
-std::size_t kv_replicas_of(const mesh_layout::Layout& layout, std::size_t tp);
-
 /// Throws LayoutError unless a sequence divides into two chunks per rank of cp.
 void require_chunks(std::size_t sequence, std::size_t cp);
 
 /// Throws LayoutError unless each rank of cp can take an equal share of its tp rank's heads (Ulysses).
 void require_ulysses(std::size_t heads, std::size_t kv_heads, std::size_t tp, std::size_t cp);
-
-std::vector<std::size_t> stage_layers_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp);
 
 /// Throws LayoutError unless every rank of ep holds whole experts and etp divides each of them evenly.
 inline void require_experts(std::size_t experts, std::size_t intermediate, std::size_t ep, std::size_t etp) {

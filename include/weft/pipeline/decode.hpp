@@ -34,9 +34,6 @@ struct DecodeRows {
   bool first = true;  // every one of these sequences begins here
 };
 
-/// Throws UsageError and ShapeError for tokens that do not fit the cache. Rows are padded to a multiple of `multiple`.
-DecodeRows decode_rows(const KeyValueCache& cache, NewTokens tokens, std::size_t multiple);
-
 /// Those rows of x, one after the other.
 template <class X>
 X rows_of(const X& x, const std::vector<std::size_t>& rows) {

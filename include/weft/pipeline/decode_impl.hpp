@@ -2,7 +2,6 @@
 #pragma once
 // Definitions for pipeline/decode.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <algorithm>
 #include <numeric>
 
 #include <weft/core/inline.hpp>
@@ -10,6 +9,7 @@
 
 namespace weft::detail {
 
+/// Throws UsageError and ShapeError for tokens that do not fit the cache. Rows are padded to a multiple of `multiple`.
 WEFT_COLD WEFT_INLINE DecodeRows decode_rows(const KeyValueCache& cache, NewTokens tokens, std::size_t multiple) {
   if (tokens.size() != cache.sequences())
     throw_error<UsageError>({"decode of ", tokens.size(), " sequences, but the cache is for ", cache.sequences(),

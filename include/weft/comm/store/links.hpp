@@ -31,8 +31,6 @@ std::unique_ptr<Heartbeat> start_heartbeat(Client& client, const Rendezvous& ren
 /// or that was lost meanwhile.
 std::vector<Link> link_all(Client& client, const Rendezvous& rendezvous);
 
-/// The error of a rank that waits in vain: it names the other ranks whose key `prefix`RANK is not set.
-[[noreturn]] void throw_missing(Client& client, const Rendezvous& rendezvous, const std::string& prefix);
 /// The other ranks whose key `prefix`RANK is not set, as "1, 3".
 std::string missing(Client& client, const Identity& who, const std::string& prefix);
 

@@ -16,7 +16,8 @@ WEFT_INLINE std::string missing(Client& client, const Identity& who, const std::
   return names;
 }
 
-WEFT_COLD WEFT_INLINE void throw_missing(Client& client, const Rendezvous& rendezvous, const std::string& prefix) {
+/// The error of a rank that waits in vain: it names the other ranks whose key `prefix`RANK is not set.
+[[noreturn]] WEFT_COLD WEFT_INLINE void throw_missing(Client& client, const Rendezvous& rendezvous, const std::string& prefix) {
   const std::string names = missing(client, rendezvous.who, prefix);
   const std::string why = weft::detail::joined({"rank ", names.empty() ? "?" : names, " of a world of ", rendezvous.who.world,
                                                 " did not come to ", rendezvous.host, ":", rendezvous.port, " within ",

@@ -45,14 +45,6 @@ class TimelineRecorder {
   double began_ = 0;
 };
 
-namespace detail {
-
-/// One moment shared by all ranks, on each rank's own clock. A rank may notice the end of a barrier late, so it is taken from
-/// many: the median of the differences between this rank's clock and the first rank's.
-double common_moment(const Communicator& pipeline);
-
-}  // namespace detail
-
 /// The last step of all ranks of a pipeline, in seconds from the first action on, the same on every rank. Collective over
 /// `pipeline`. The clocks of different machines are aligned by barriers, so they agree up to the time of a message.
 Timeline measured(const TimelineRecorder& recording, const Communicator& pipeline);

@@ -8,6 +8,8 @@
 
 namespace weft::schedule::detail {
 
+/// One moment shared by all ranks, on each rank's own clock. A rank may notice the end of a barrier late, so it is taken from
+/// many: the median of the differences between this rank's clock and the first rank's.
 WEFT_INLINE double common_moment(const Communicator& pipeline) {
   constexpr std::size_t barriers = 15;
   std::vector<double> mine, first;

@@ -5,7 +5,6 @@
 //
 //   std::ofstream("1f1b.svg") << schedule::to_svg(table, schedule::simulate(table));
 
-#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -17,20 +16,9 @@ namespace weft::schedule {
 
 namespace detail {
 
-/// A number with at most 6 digits and a decimal point in every locale.
-std::string decimal(double value);
-
 constexpr std::string_view name_of(Op what) {
   return what == Op::F ? "forward" : what == Op::B ? "backward" : what == Op::I ? "input gradient" : "weight gradient";
 }
-
-/// Dark for the first chunk of a rank, lighter for the later ones.
-std::string color(Op what, int chunk, int chunks);
-
-/// True if the i-th action and the next one overlap in time: always for a planned pair, for a measured one if its times do.
-bool overlaps_next(const Order& order, const Timeline& timeline, std::size_t rank, std::size_t i);
-
-double first_start(const Timeline& timeline);
 
 }  // namespace detail
 

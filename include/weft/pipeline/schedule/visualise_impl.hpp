@@ -9,6 +9,7 @@
 
 namespace weft::schedule::detail {
 
+/// A number with at most 6 digits and a decimal point in every locale.
 WEFT_INLINE std::string decimal(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -17,12 +18,14 @@ WEFT_INLINE std::string decimal(double value) {
   return result;
 }
 
+/// Dark for the first chunk of a rank, lighter for the later ones.
 WEFT_INLINE std::string color(Op what, int chunk, int chunks) {
   const int hue = what == Op::F ? 214 : what == Op::B ? 145 : what == Op::I ? 175 : 35;
   const int light = 42 + (chunks > 1 ? 26 * chunk / (chunks - 1) : 8);
   return "hsl(" + std::to_string(hue) + ",55%," + std::to_string(light) + "%)";
 }
 
+/// True if the i-th action and the next one overlap in time: always for a planned pair, for a measured one if its times do.
 WEFT_INLINE bool overlaps_next(const Order& order, const Timeline& timeline, std::size_t rank, std::size_t i) {
   const auto &start = timeline.start[rank], &end = timeline.end[rank];
   return order[i].with_next && i + 1 < start.size() && start[i + 1] < end[i];
