@@ -93,9 +93,6 @@ std::size_t tokens_here(const Context& context) {
   return context.env.rows / row_sharers<X>(context);
 }
 
-}  // namespace detail
-
-namespace detail {
 // Whether the tokens are cut by the same axes as the rows of X.
 template <class X, class Ids>
 inline constexpr bool tokens_fit = false;

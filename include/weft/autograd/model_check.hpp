@@ -260,7 +260,6 @@ template <class L, class Context, class X>
 concept LogitsOfVariables = IsModule<L> && requires(const L& layer, const Variable<Context, X>& x) {
   layer.logits(x);
 };
-/// M has logits.
 template <class M, class Context, class Last>
 concept HasLogits = requires(const typename M::Config& config) {
   M::vocabulary(config);

@@ -26,7 +26,6 @@ namespace weft {
 
 namespace detail {
 
-// Whether G is a tuple of n gradients.
 template <class G, std::size_t n>
 inline constexpr bool is_gradient_tuple = false;
 template <class... G, std::size_t n>

@@ -163,7 +163,6 @@ template <class G, class Nodes>
 G gradients_of(Nodes& nodes) {
   return std::apply([](auto&... node) { return G{node.gradient()...}; }, nodes);
 }
-// The parts as Variables, as a V.
 template <class Context, class V, class Nodes, class Y>
 V variables_of(Nodes& nodes, Tape& tape, Y& y) {
   return with_parts(y, [&](auto&... part) {

@@ -2,8 +2,6 @@
 #pragma once
 // Definitions for autograd/tape.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <new>
-
 #include <weft/autograd/tape.hpp>
 #include <weft/core/inline.hpp>
 

@@ -121,10 +121,6 @@ inline void remove_leftovers(FileSystem& system, const std::string& folder) {
   }
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// The names step-N in a folder, sorted by step: complete checkpoints, and the others.
 struct Steps {
   std::vector<Entry> complete, others;

@@ -196,7 +196,6 @@ void restore_both(Model& model, Optimizer& optimizer, Expect&& expect, Load&& lo
   });
 }
 
-/// load of a model and its optimizer.
 template <class Model, class Optimizer, class Expect>
 std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options,
                                   Expect&& expect) {

@@ -57,7 +57,6 @@ class OpenFiles {
       refuse({file.path(), {}, 0},
              {"its header is damaged: checksum ", hex(found), ", and the index has ", hex(stored.header_checksum)});
   }
-  /// Reads and verifies one chunk of a piece.
   void read_chunk(const LogicalTensor& tensor, const StoredPiece& piece, std::size_t chunk, std::byte* to, std::size_t bytes) {
     const std::uint64_t offset = piece.offset + chunk * index_->chunk_bytes;
     const File& file = (*this)[piece.file];

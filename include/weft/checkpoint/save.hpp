@@ -253,7 +253,6 @@ inline void save(const std::string& folder, const Communicator& ranks, const Sta
   });
 }
 
-/// The state of model, optimizer and hooks.
 template <class Model, class Optimizer>
 State whole_state(Model& model, Optimizer& optimizer) {
   State state = state_of(model, optimizer);

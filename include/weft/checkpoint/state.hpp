@@ -324,7 +324,6 @@ void add_home_items(State& state, Device& device, const optim::Slot& slot) {
   }
 }
 
-/// The state of a model and its optimizer.
 template <class Model, class Rule>
 State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
   State state;

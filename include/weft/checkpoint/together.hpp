@@ -99,7 +99,6 @@ inline void require_all(const Communicator& ranks, const std::optional<Failure>&
   throw Error(what, std::move(place), exit_code);
 }
 
-/// Runs f and returns its failure.
 template <class F>
 std::optional<Failure> failure_of(F&& f) {
   const auto plain = [](std::string_view what) { return std::string(what.starts_with("weft: ") ? what.substr(6) : what); };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <utility>
 
 #include <weft/comm/polled_group.hpp>
 #include <weft/core/inline.hpp>

@@ -48,10 +48,8 @@ class Word {
 
 using Words = std::initializer_list<Word>;
 
-/// Appends words to a text.
 void append_to(std::string& text, Words words);
 
-/// The words as one string.
 std::string joined(Words words);
 
 /// Bytes of a file or of another process in a form safe for messages: on one line, at most `most` bytes. Bytes that are not

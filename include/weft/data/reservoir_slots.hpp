@@ -56,7 +56,6 @@ class ReservoirSlots {
                                ": the capacity is at least 1, and the watermark at most the capacity"});
   }
 
-  /// The samples that are there.
   std::size_t size() const { return there_.size(); }
   /// The samples that have arrived.
   std::uint64_t arrived() const { return arrived_; }

@@ -47,9 +47,6 @@ struct System {
 template <>
 struct System<Kokkos::CudaSpace> : gpu::Memory {};
 #endif
-}  // namespace detail
-
-namespace detail {
 
 /// A shared handle of a block of bytes; the last copy returns the block to its arena.
 class Buffer : public std::shared_ptr<void> {

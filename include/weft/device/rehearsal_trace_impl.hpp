@@ -2,11 +2,7 @@
 #pragma once
 // The recording of events. Definitions for device/rehearsal_trace.hpp.
 
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <weft/core/inline.hpp>
 #include <weft/device/rehearsal_trace.hpp>

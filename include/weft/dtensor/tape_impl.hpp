@@ -2,7 +2,6 @@
 #pragma once
 // The order of a backward. Definitions for dtensor/tape.hpp.
 
-#include <algorithm>
 #include <unordered_set>
 
 #include <weft/core/inline.hpp>

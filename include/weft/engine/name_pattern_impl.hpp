@@ -3,7 +3,6 @@
 // Definitions for engine/name_pattern.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
-#include <cstdint>
 #include <numeric>
 
 #include <weft/comm/agree.hpp>

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <weft/core/inline.hpp>
 #include <weft/engine/registry.hpp>

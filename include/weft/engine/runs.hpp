@@ -109,7 +109,6 @@ class Runs {
   std::size_t entries() const { return entries_.size(); }
   /// The i-th run, in a time that grows with the entries, not with the runs.
   Run operator[](std::size_t i) const;
-  /// Elements of all runs.
   std::size_t elements() const;
 
   void push_back(const Run& run) { append({{run}}); }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <tuple>
 
 #include <weft/core/inline.hpp>
 #include <weft/core/text.hpp>

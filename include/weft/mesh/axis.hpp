@@ -114,10 +114,8 @@ namespace detail {
 
 template <class A>
 inline constexpr bool is_domain_axis = std::is_base_of_v<DomainAxis, A>;
-/// Whether an axis of this name is a domain axis.
 constexpr bool names_domain_axis(std::string_view name) { return name == dx::name || name == dy::name || name == dz::name; }
 
-/// The bits of the domain axes.
 inline constexpr unsigned domain_axes = axis_bit<dx> | axis_bit<dy> | axis_bit<dz>;
 /// The bits of all user-defined axes and of the domain axes.
 inline constexpr unsigned user_axes = ~((1u << axis_count) - 1);

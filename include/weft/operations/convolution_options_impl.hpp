@@ -4,7 +4,6 @@
 // weft::compiled.
 
 #include <algorithm>
-#include <string>
 
 #include <weft/core/inline.hpp>
 #include <weft/core/text.hpp>

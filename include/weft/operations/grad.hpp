@@ -64,9 +64,6 @@ constexpr bool require_differentiable() {
   return real;
 }
 
-}  // namespace detail
-
-namespace detail {
 /// The value and the derivatives of a call that was refused, by a first and these further arguments.
 template <class... X>
 auto refused_derivatives() {

@@ -293,7 +293,6 @@ class Optimizer {
   void update(Slot& slot, double learning_rate, const kernels::GradientScale& scale);
   // Moves the average of a slot towards its updated parameter. The optimizer's first step copies the parameter.
   void average(Slot& slot) { average_(*device_, slot, steps_ == 0 ? 1 : 1 - ema_decay()); }
-  // Updates the due elementwise slots.
   void update_due(double learning_rate, const kernels::GradientScale& scale);
   // On a device that can update before the host has the norm: updates all slots unless the norm is not finite, and returns the
   // norm. Otherwise does nothing and returns nothing. Collective.

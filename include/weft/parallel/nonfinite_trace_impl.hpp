@@ -3,12 +3,8 @@
 // Definitions for parallel/nonfinite_trace.hpp, inline when weft is header-only, else compiled once in the library
 // weft::compiled.
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <weft/comm/gather_lists.hpp>
 #include <weft/core/inline.hpp>

@@ -25,9 +25,7 @@ struct RefusedAlone {
                 "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the "
                 "wrapper out: SingleDevice<models::Gpt>");
 };
-}  // namespace detail
 
-namespace detail {
 /// The context of a model on one rank. `options` must outlive it.
 template <class M>
 auto context_of_one(DefaultDevice& device, const ModelOptions& options) {

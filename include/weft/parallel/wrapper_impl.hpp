@@ -2,13 +2,8 @@
 #pragma once
 // Definitions for parallel/wrapper.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <memory>
-#include <utility>
-
 #include <weft/core/inline.hpp>
 #include <weft/engine/plain_accumulator.hpp>
-#include <weft/optim/offloaded.hpp>
-#include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/pipeline/recheck.hpp>
 

@@ -128,7 +128,6 @@ template <class S, class U, class Context, class Before>
 requires(S::stacked) struct CheckedResult<S, U, Context, Before> : ResultBehind<decltype(result_behind<U, Context, Before>())> {
 };
 
-/// The segments of a model.
 template <class Model, class Context>
 struct SegmentsOf {
   using type =

@@ -108,7 +108,6 @@ auto forward_call(S& stages, const Context& context, const B& given, MicroBatchI
   }
 }
 
-/// A call of the model's loss.
 template <class S, class Context, class B>
 auto model_loss_call(S& stages, const Context& context, const B& given, MicroBatchIndex which) {
   using Model = typename S::model_type;

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/own_loop.hpp>

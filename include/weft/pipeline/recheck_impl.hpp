@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <string>
-#include <utility>
 
 #include <weft/comm/gather_lists.hpp>
 #include <weft/core/inline.hpp>

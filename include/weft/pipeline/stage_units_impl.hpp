@@ -3,7 +3,6 @@
 // Definitions for pipeline/stage_units.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
-#include <utility>
 
 #include <weft/comm/agree.hpp>
 #include <weft/core/inline.hpp>
@@ -179,7 +178,6 @@ WEFT_COLD WEFT_INLINE void StageUnits::take_own(const AxesInForce& axes, AllHook
   }
 }
 
-// Finds which units have a backward.
 WEFT_COLD WEFT_INLINE void StageUnits::find_backwards(const AxesInForce& axes) {
   const std::vector<UnitBackward> all = trainable_.backwards(axes);
   for (const auto& chunk : chunks_) {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
-#include <utility>
 
 #include <weft/comm/reduction_tree.hpp>
 #include <weft/core/inline.hpp>

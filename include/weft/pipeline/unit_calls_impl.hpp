@@ -3,7 +3,6 @@
 // Definitions for pipeline/unit_calls.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <span>
-#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/unit_calls.hpp>

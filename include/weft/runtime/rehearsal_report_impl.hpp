@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <span>
-#include <string_view>
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>

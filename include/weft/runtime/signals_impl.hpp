@@ -3,12 +3,9 @@
 // The thread and the handlers that receive signals. Definitions for runtime/signals.hpp.
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <system_error>
-#include <thread>
 
 #include <weft/comm/flight_file.hpp>
 #include <weft/core/error.hpp>

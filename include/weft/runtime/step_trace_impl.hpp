@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 // A layout's process and its notes. Definitions for runtime/proof/layout_processes.hpp.
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
