@@ -35,30 +35,34 @@ WEFT_COLD WEFT_INLINE std::vector<double> joined_pieces(const ProofPieces& piece
   return all;
 }
 
-/// The difference of an element of two ranks over the scale; infinite if only one is no number.
-WEFT_COLD WEFT_INLINE double replica_difference(double one, double other, double scale) {
-  if (one == other || (std::isnan(one) && std::isnan(other))) return 0;
-  const double difference = std::abs(one - other) / scale;
-  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
+/// The largest difference of another rank's elements from these, over the largest finite one of these: an infinite scale would
+/// hide all differences. Infinite if only one of two elements is no number.
+WEFT_COLD WEFT_INLINE double largest_difference(const std::vector<double>& of, const std::vector<double>& other) {
+  double scale = 1e-300, largest = 0;
+  for (const double value : of)
+    if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
+  for (std::size_t i = 0; i < std::min(of.size(), other.size()); ++i) {
+    if (of[i] == other[i] || (std::isnan(of[i]) && std::isnan(other[i]))) continue;
+    const double difference = std::abs(of[i] - other[i]) / scale;
+    largest = std::max(largest, std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference);
+  }
+  return largest;
 }
 
-/// The scale of differences: an infinite element would hide all others.
-WEFT_COLD WEFT_INLINE double largest_finite(const std::vector<double>& values) {
-  double most = 1e-300;
-  for (const double value : values)
-    if (std::isfinite(value)) most = std::max(most, std::abs(value));
-  return most;
+/// Adds another rank's elements to a sum, or compares them with those of a value that each rank has.
+WEFT_COLD WEFT_INLINE void add_or_compare(ProofPiece::Kind kind, std::vector<double>& all, const std::vector<double>& other,
+                                          double& replicas) {
+  if (kind != ProofPiece::partial) replicas = std::max(replicas, largest_difference(all, other));
+  else
+    for (std::size_t i = 0; i < std::min(all.size(), other.size()); ++i) all[i] += other[i];
 }
 
 /// The sum of the pieces, or the first one and the largest relative difference from it.
 WEFT_COLD WEFT_INLINE std::vector<double> added_pieces(const ProofPieces& pieces, double& replicas) {
   const ProofPiece& one = *pieces.begin()->second;
   std::vector<double> all = one.values;
-  const double most = largest_finite(all);
   for (auto at = std::next(pieces.begin()); at != pieces.end(); ++at)
-    for (std::size_t i = 0; i < std::min(all.size(), at->second->values.size()); ++i)
-      if (one.over_tp.kind == ProofPiece::partial) all[i] += at->second->values[i];
-      else replicas = std::max(replicas, replica_difference(all[i], at->second->values[i], most));
+    add_or_compare(one.over_tp.kind, all, at->second->values, replicas);
   return all;
 }
 
@@ -88,11 +92,7 @@ WEFT_COLD WEFT_INLINE std::vector<double> joined_positions(const ProofPiece& one
   for (const ProofRows& part : parts)
     if (part.values.size() != all.size()) return {};
   if (one.over_cp.kind != ProofPiece::shard) {
-    const double most = largest_finite(all);
-    for (std::size_t rank = 1; rank < ranks; ++rank)
-      for (std::size_t i = 0; i < all.size(); ++i)
-        if (one.over_cp.kind == ProofPiece::partial) all[i] += parts[rank].values[i];
-        else replicas = std::max(replicas, replica_difference(all[i], parts[rank].values[i], most));
+    for (std::size_t rank = 1; rank < ranks; ++rank) add_or_compare(one.over_cp.kind, all, parts[rank].values, replicas);
     return all;
   }
   const std::size_t positions = one.over_cp.dim == 1 && one.shape.size() > 1 ? one.shape[1] : parts.front().rows / one.samples;
@@ -137,11 +137,9 @@ WEFT_COLD WEFT_INLINE void assemble(ProofNotes::Tensor& tensor) {
 /// Compares the copies of the ranks and leaves the first.
 WEFT_COLD WEFT_INLINE void join_copies(ProofNotes::Tensor& tensor) {
   const std::vector<double> first = tensor.parts.begin()->second;
-  const double most = largest_finite(first);
   for (const auto& [rank, copy] : tensor.parts)
-    for (std::size_t i = 0; i < std::max(first.size(), copy.size()); ++i)
-      tensor.replicas = std::max(tensor.replicas, first.size() == copy.size() ? replica_difference(first[i], copy[i], most)
-                                                                              : std::numeric_limits<double>::infinity());
+    tensor.replicas = std::max(
+        tensor.replicas, first.size() == copy.size() ? largest_difference(first, copy) : std::numeric_limits<double>::infinity());
   tensor.parts = {{0, first}};
   tensor.copies = false;
 }
