@@ -45,6 +45,7 @@
 #include <weft/operations/einsum_impl.hpp>
 #include <weft/operations/pooling_impl.hpp>
 #include <weft/operations/exchanged_rows_impl.hpp>
+#include <weft/operations/cut_pieces_impl.hpp>
 #include <weft/operations/window_impl.hpp>
 #include <weft/operations/products_impl.hpp>
 #include <weft/operations/reductions_impl.hpp>

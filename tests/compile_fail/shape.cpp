@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shapes, parts and indices of tensors that an axis cuts.
+#include <weft/operations/cut_pieces.hpp>
 #include <weft/operations/fourier.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/index_select.hpp>
@@ -70,6 +71,28 @@ auto go(const Over& context, X<Shard<tp, 1>> x) { return to<Shard<tp, 2>>(contex
 #else
 auto go(const Over& context, X<Shard<tp, 1>> x) { return to<Shard<tp, 2>>(context, to<Invariant<tp>>(context, x)); }
 #endif
+
+// section: pieces_of_another_dim
+// The move is between dims 2 and 1.
+// expect: to<Shard<axis, dim>>\(x, pieces\) moves a cut from one dim to another, with the pieces of these dims
+// mention: cut_pieces<Shard<axis, dim>>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<dx>>(dx{}, Communicator()));
+
+struct Moved : Module<Moved> {
+  explicit Moved(const auto&) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return tanh(to<Shard<dx, 1>>(x, cut_pieces<Shard<dx, 3>>(x)));
+#else
+    return tanh(to<Shard<dx, 1>>(x, cut_pieces<Shard<dx, 2>>(x)));
+#endif
+  }
+};
+auto go(const Over& context, X<Shard<dx, 2>> x) { return weft::forward(Moved(context), context, x).output; }
 
 // section: move_of_a_cut_around_another
 // dy cuts the pieces of dx: without them in one order the elements would be in another order than on one rank.

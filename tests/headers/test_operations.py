@@ -16,7 +16,7 @@ LINE = re.compile(r"WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|ORDERED|REF
 OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "record_ordered", "record_pairs", "refuse_cache", "RecordedAttention",
           # inside of grad(f, x): rules, and gradients as operations
           "batched_contract", "broadcasting", "contract", "add_row", "einsum_of", "joined_parts", "over_rows", "viewed", "within_zeros", "permute_back", "sum_all_gradient",
-          "sum_columns_gradient", "sum_gradient", "segment_mean_gradient", "sum_rows_gradient", "moved_along_edges"}
+          "sum_columns_gradient", "sum_gradient", "segment_mean_gradient", "sum_rows_gradient", "moved_along_edges", "moved_cut"}
 
 found = {name: path.name for path in FOLDER.glob("*.hpp") if path.name != "refused.hpp" for names in FUNCTION.findall(path.read_text()) for name in names if name}
 listed = set(LINE.findall((FOLDER / "refused.hpp").read_text()))

@@ -34,7 +34,7 @@ REFUSED = {
     "mse": "mse(x, y)", "bce_with_logits": "bce_with_logits(x, y)", "cross_entropy": "cross_entropy(x, ids)",
     "batched_matmul": "batched_matmul(x, y)", "batched_matmul_transposed": "batched_matmul_transposed(x, y)",
     "batched_transposed_matmul": "batched_transposed_matmul(x, y)", "times_row": "times_row(x, w)",
-    "graph_part": "graph_part<Along<LINE>>(x, ids, ids)", "merge_samples": "merge_samples(x)", "split_samples": "split_samples(x)", "index_select": "index_select(x, ids)",
+    "graph_part": "graph_part<Along<LINE>>(x, ids, ids)", "cut_pieces": "cut_pieces<Shard<Along<LINE>, 2>>(x)", "merge_samples": "merge_samples(x)", "split_samples": "split_samples(x)", "index_select": "index_select(x, ids)",
     "scatter_add": "scatter_add(x, ids, 4)", "segment_sum": "segment_sum(x, ids, 4)", "segment_mean": "segment_mean(x, ids, 4)",
     "segment_max": "segment_max(x, ids, 4)", "segment_softmax": "segment_softmax(x, ids, 4)", "attention": "attention(x, x, x)",
     "times_scalar": "times_scalar(x, y)", "times_column": "times_column(x, y)", "divide_column": "divide_column(x, y)",

@@ -9,8 +9,8 @@
 //   ...                                                       // other work
 //   const Strips<Strip>& halo = exchange.wait();              // rows before and after the piece
 //
-// Two neighbours of 4 rows for a halo of 3 send their last 3 rows. Of three ranks with 1, 2 and 4 rows the second has row 0,
-// waits for it, and sends it with rows 1 and 2 to the third.
+// Example, a halo of 3 rows before each piece: ranks with 4 rows send their last 3. If three ranks have 3, 1 and 4 rows, the
+// second one waits for rows 0 to 2, and sends rows 1 to 3.
 
 #include <algorithm>
 #include <array>
