@@ -35,7 +35,8 @@ struct Formula : Module<Formula<F>> {
 /// A product in the space of frequencies. Channels, which the ranks do not divide, are cut in place of dims 2 and 3.
 struct Product {
   static auto of(const auto& x) {
-    const auto rows = cut_pieces<Shard<dx, 2>>(x), columns = cut_pieces<Shard<dy, 3>>(x);
+    const auto rows = cut_pieces<Shard<dx, 2>>(x);
+    const auto columns = cut_pieces<Shard<dy, 3>>(x);
     const auto channels = cut_pieces<Shard<dx, 1>>(x);
     const auto down = to<Shard<dx, 1>>(x, rows, channels);
     const auto share = cut_pieces<Shard<dy, 1>>(down);

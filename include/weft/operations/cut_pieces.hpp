@@ -3,11 +3,11 @@
 // Moves of a cut from one dim to another whose pieces have different extents. The ranks need the extents of all pieces, so these
 // are arguments. Dims without them are cut evenly, as in to<Shard<dx, 1>>(x). No other message is sent than one all-to-all.
 //
-//   const auto rows = cut_pieces<Shard<dx, 2>>(x), channels = cut_pieces<Shard<dx, 1>>(x);  // x Shard<dx, 2>
+//   const auto rows = cut_pieces<Shard<dx, 2>>(x);      // x Shard<dx, 2>: the extents on all ranks
+//   const auto channels = cut_pieces<Shard<dx, 1>>(x);  // those that the ranks get
 //   const auto down = fft<2>(to<Shard<dx, 1>>(x, rows, channels));                          // [samples, channels / dx, rows, 2]
 //   const auto back = to<Shard<dx, 2>>(ifft<2>(down), channels, rows);                      // pieces as x
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>

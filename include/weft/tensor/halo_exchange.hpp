@@ -13,9 +13,7 @@
 // second one waits for rows 0 to 2, and sends rows 1 to 3.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
