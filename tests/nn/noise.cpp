@@ -8,11 +8,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/nn/dropout.hpp>
@@ -164,6 +166,36 @@ TEST_CASE("noise and dropout of fields that domain axes cut are those of one ran
   check_cut_fields<AlongX, AlongY>({.dx = 2, .dy = 2}, 4, {3, 3}, {3, 3});
   check_cut_fields<AlongX, AlongY>({.tp = 2, .dx = 3}, 6, {1, 3, 2}, {5});
   check_cut_fields<AlongX, AlongY>({.tp = 2, .dp = 2, .dx = 2, .dy = 2}, 16, {2, 4}, {2, 3});
+}
+
+TEST_CASE("noise of the nodes of a graph, [samples, nodes, width], is that of one rank") {
+  std::atomic<std::size_t> compared = 0, different = 0;
+  const int code = run(RunOptions{.ranks = 3}, [&](World& world) {
+    const Mesh mesh(world, axes<dx>, {.dx = 3});
+    DefaultDevice& device = world.device();
+    detail::Environment environment;
+    environment.rows = 4, environment.length = 1, environment.first_row = 8;
+    const auto context = Root(device, environment).with<Shard<dx, 1>>(dx{}, mesh.comm(dx{}));
+    const Piece nodes({2, 4, 1}, mesh.rank(dx{}));
+    const Tensor<double, Exec, Shard<dx, 1>> x(device, {4, nodes.extent, 3});
+    const auto drawn = copy_to_host(Noise(context / "noise").normal(context, x));
+    const std::uint64_t key = key_of(std::uint64_t(1), site_of("noise"), std::uint64_t(0));
+    for (std::size_t i = 0; i < drawn.size(); ++i, ++compared) {
+      const std::size_t here = 3 * nodes.extent, row = (8 + i / here) * nodes.whole + nodes.first + i / 3 % nodes.extent;
+      different += drawn[i] != Philox::normal(key, row * 3 + i % 3);
+    }
+  });
+  CHECK(code == 0);
+  CHECK(compared == 4 * 7 * 3);
+  CHECK(different == 0);
+}
+
+TEST_CASE("an axis that cuts a dim which a tensor lacks") {
+  DefaultDevice device;
+  const auto context = root(device).with<Shard<dx, 2>>(dx{}, Communicator(std::make_shared<comm::SelfGroup>("dx", "threads")));
+  const Tensor<double, Exec, Shard<dx, 2>> rows(device, {8, 6});
+  CHECK_THROWS_WITH_AS(Noise(context / "noise").normal(context, rows),
+                       doctest::Contains("a mask of [8, 6]: dx cuts dim 2, which it lacks"), ShapeError);
 }
 
 TEST_CASE("two sources under one path") {
