@@ -37,10 +37,8 @@ struct DiffusionProblem {
   static void require_degrees(std::size_t tp, const std::array<Part, 3>& space) {
     require_whole_groups(DiffusionBlock::groups, tp);
     for (std::size_t dim = 0; dim < 2; ++dim)
-      require_degree(side % space[dim].ranks == 0 && space[dim].of(side) >= DiffusionBlock::widest, axes_of_space[dim],
-                     space[dim].ranks,
-                     std::to_string(side) + " points are not equal pieces of " + std::to_string(DiffusionBlock::widest) +
-                         " points or more, of which a kernel reaches over the edge");
+      require_degree(side % space[dim].ranks == 0, axes_of_space[dim], space[dim].ranks,
+                     std::to_string(side) + " points are not equal pieces");
   }
   static Pictures room(const Wanted& wanted) {
     const std::size_t count = wanted.count;

@@ -46,7 +46,6 @@ auto for_pieces(const auto& x) { return to<Replicated<dy>>(to<Replicated<dx>>(to
 /// x + two convolutions, with the time added to the channels between them.
 struct DiffusionBlock : Module<DiffusionBlock> {
   static constexpr std::size_t groups = 4;
-  static constexpr std::size_t widest = 2;  ///< dilation, and so the rows of a neighbour that a kernel needs
   GroupNorm<> norm;
   Conv2d<Shard<tp, 0>> up;
   Linear<Column> shift;
@@ -108,8 +107,7 @@ struct Diffusion {
     return Stack([=] { return First(context / "first", config.width); },
                  repeated(config.blocks,
                           [=](std::size_t i) {
-                            return DiffusionBlock(context / "blocks" / std::to_string(i), config.width,
-                                                  i % 2 == 0 ? 1 : DiffusionBlock::widest);
+                            return DiffusionBlock(context / "blocks" / std::to_string(i), config.width, i % 2 == 0 ? 1 : 2);
                           }),
                  [=] { return Last(context / "last", config.width); });
   }

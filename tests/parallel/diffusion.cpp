@@ -59,6 +59,8 @@ TEST_CASE("a diffusion model over domain axes equals one rank") {
   check_diffusion<comm::Threads>({8, {.tp = 2, .dx = 2, .dy = 2}});
   check_diffusion<comm::Threads>({8, {.dp = 2, .dx = 2, .dy = 2}, {.shard = {.stage = 3, .over_domain = true}}});
   check_diffusion<comm::Threads>({6, {.pp = 2, .dx = 3}, {}, 2});
+  check_diffusion<comm::Threads>({7, {.dx = 7}});  // pieces of one row, of which a kernel takes two
+  check_diffusion<comm::Threads>({8, {.dx = 2, .dy = 4}});
 }
 TEST_CASE("the noise of a model is bitwise that of one rank") {
   const std::vector<double> one = noise_in(1, {});
