@@ -180,3 +180,73 @@ auto go(const Over&, X<Shard<tp, 2>> x) { return upsample(x, {.mode = UpsampleMo
 #else
 auto go(const Over&, X<Shard<tp, 1>> x) { return upsample(x, {.mode = UpsampleMode::linear}); }
 #endif
+
+// section: convolution_without_its_context
+// expect: a convolution takes the context with its name
+// mention: in, out, 3\)
+struct Block : Module<Block> {
+  Conv2d<> layer;
+#ifdef WEFT_FAIL
+  explicit Block([[maybe_unused]] const auto& context) : layer(3, 4, 3) {}
+#else
+  explicit Block(const auto& context) : layer(context / "layer", 3, 4, 3) {}
+#endif
+  auto forward(const auto& x) const { return tanh(layer(x)); }
+};
+auto go(const Over& context, X<Invariant<tp>> x) { return weft::forward(Block(context), context, x).output; }
+
+// section: options_of_a_convolution_as_numbers
+// expect: a convolution takes the context with its name
+// mention: \{.stride = 2, .padding = 1\}
+struct Block : Module<Block> {
+  Conv2d<> layer;
+#ifdef WEFT_FAIL
+  explicit Block([[maybe_unused]] const auto& context) : layer(context / "layer", 3, 4, 3, 1, 1) {}
+#else
+  explicit Block(const auto& context) : layer(context / "layer", 3, 4, 3, {.stride = 1, .padding = 1}) {}
+#endif
+  auto forward(const auto& x) const { return tanh(layer(x)); }
+};
+auto go(const Over& context, X<Invariant<tp>> x) { return weft::forward(Block(context), context, x).output; }
+
+// section: group_norm_without_groups
+// expect: GroupNorm takes the context with its name, the groups and the channels
+// mention: 8, channels\)
+struct Block : Module<Block> {
+  GroupNorm<> layer;
+#ifdef WEFT_FAIL
+  explicit Block([[maybe_unused]] const auto& context) : layer(context / "layer", 4) {}
+#else
+  explicit Block(const auto& context) : layer(context / "layer", 2, 4) {}
+#endif
+  auto forward(const auto& x) const { return tanh(layer(x)); }
+};
+auto go(const Over& context, X<Invariant<tp>> x) { return weft::forward(Block(context), context, x).output; }
+
+// section: instance_norm_without_its_context
+// expect: InstanceNorm takes the context with its name and the channels
+// mention: , channels\)
+struct Block : Module<Block> {
+  InstanceNorm<> layer;
+#ifdef WEFT_FAIL
+  explicit Block([[maybe_unused]] const auto& context) : layer(4) {}
+#else
+  explicit Block(const auto& context) : layer(context / "layer", 4) {}
+#endif
+  auto forward(const auto& x) const { return tanh(layer(x)); }
+};
+auto go(const Over& context, X<Invariant<tp>> x) { return weft::forward(Block(context), context, x).output; }
+
+// section: momentum_of_a_batch_norm_as_a_number
+// expect: BatchNorm takes the context with its name and the channels
+// mention: \{.momentum = 0.1\}
+struct Block : Module<Block> {
+  BatchNorm<> layer;
+#ifdef WEFT_FAIL
+  explicit Block([[maybe_unused]] const auto& context) : layer(context / "layer", 4, 0.1) {}
+#else
+  explicit Block(const auto& context) : layer(context / "layer", 4, {.momentum = 0.1}) {}
+#endif
+  auto forward(const auto& x) const { return tanh(layer(x)); }
+};
+auto go(const Over& context, X<Invariant<tp>> x) { return weft::forward(Block(context), context, x).output; }

@@ -223,16 +223,6 @@ template struct weft::data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy
 template struct weft::data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 3>>;
 #endif
 
-// section: domain_parallel_over_tp
-// expect: DomainParallel's axes are dx, dy and dz
-template <class M>
-#ifdef WEFT_FAIL
-using Wrapped = DomainParallel<M, dx, tp>;
-#else
-using Wrapped = DomainParallel<M, dx, dy>;
-#endif
-using Model = Wrapped<models::Gpt>;
-
 // section: mse_of_cut_samples_without_a_context
 // The elements of a sample are counted over the ranks, which a tensor does not name.
 // expect: a domain axis cuts the samples of this loss, and a tensor has no ranks

@@ -156,3 +156,15 @@ double go(World& world, const Net::Batch& batch) {
   optimizer.step();
   return loss;
 }
+
+// section: without_a_model
+// An optimizer is made with the model that it updates.
+// expect: an optimizer's first argument is its model
+void go(const FieldBatch<input>&, [[maybe_unused]] SingleDevice<models::Gpt>& model) {
+#ifdef WEFT_FAIL
+  optim::AdamW optimizer(1e-3);
+#else
+  optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+#endif
+  optimizer.step();
+}

@@ -2,6 +2,7 @@
 // Values used as another framework or C++ allows.
 #include <cmath>
 #include <weft/core/scalar.hpp>
+#include <weft/operations/operands.hpp>
 #include <weft/tensor/members_elsewhere.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
@@ -279,6 +280,44 @@ struct Own : Module<Own> {
     const auto [values, places] = sort<1>(x);
 #endif
     return where(places < 2, exp(values), values);
+  }
+};
+
+auto go() {
+  return testing::check_layer([](const auto&) { return Own(); }, {3, 4});
+}
+
+// section: operation_on_a_pair
+// covers: weft/operations/operands.hpp
+// topk returns two values.
+// expect: several values in one operand, as topk, sort and chunk return them
+// mention: auto \[a, b\] = topk<1>\(x, 2\)
+struct Own : Module<Own> {
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return tanh(exp(topk<1>(x, 2)));
+#else
+    const auto [values, places] = topk<1>(x, 2);
+    return tanh(exp(values));
+#endif
+  }
+};
+
+auto go() {
+  return testing::check_layer([](const auto&) { return Own(); }, {3, 4});
+}
+
+// section: sum_of_a_value_and_chunks
+// chunk returns an array.
+// expect: several values in one operand, as topk, sort and chunk return them
+struct Own : Module<Own> {
+  auto forward(const auto& x) const {
+    const auto parts = chunk<1, 2>(x);
+#ifdef WEFT_FAIL
+    return silu(maximum(parts, parts[1]));
+#else
+    return silu(maximum(parts[0], parts[1]));
+#endif
   }
 };
 

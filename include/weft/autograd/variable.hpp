@@ -18,8 +18,10 @@
 namespace weft {
 
 namespace operations {
+inline namespace engine {
 // Argument-dependent lookup finds operations on Variables here, as it does those on tensors.
 struct OnTape {};
+}  // namespace engine
 }  // namespace operations
 
 namespace detail {
@@ -182,6 +184,9 @@ Variable<Context, Y> record(const Variable<Context, X>& x, Y y, From... from) {
     return {std::move(y), &node, tape};
   }
 }
+/// The same of a refused result, on which no later operation reports an error.
+template <class Context, class X, class Y, class... From>
+requires(any_refused_cut<Y>) AlreadyRefused record(const Variable<Context, X>&, Y, From...) { return {}; }
 
 // False: compilers print From, which names the operation.
 template <class... From>

@@ -58,6 +58,8 @@ struct Mlp : Module<Mlp> {
   }
 };
 
+namespace detail {
+
 inline const Registered<Mlp> registered_mlp("mlp", [](const Options& options) {
   const std::string name = options.text("activation", "tanh");
   const std::string names[] = {"tanh", "relu", "silu", "gelu"};
@@ -74,5 +76,7 @@ inline const Registered<Mlp> registered_mlp("mlp", [](const Options& options) {
   if (config.inputs == 0 || config.outputs == 0) throw_error<UsageError>({"model mlp: no inputs, or no outputs"});
   return config;
 });
+
+}  // namespace detail
 
 }  // namespace weft::c_interface

@@ -28,8 +28,10 @@
 namespace weft {
 
 namespace dtensor {
-/// The base of every DTensor: argument-dependent lookup finds the operations of this namespace through it.
+inline namespace engine {
+/// The base of every DTensor: argument-dependent lookup finds the operations of namespace dtensor through it.
 struct Operand {};
+}  // namespace engine
 }  // namespace dtensor
 
 /// A distributed tensor of T. All functions except the getters are collective over the mesh: its ranks make the same calls.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <weft/autograd/layer.hpp>
+#include <weft/autograd/layer_arguments.hpp>
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/parameter.hpp>
 #include <weft/autograd/primitive.hpp>
@@ -130,6 +131,14 @@ inline void renew_running_statistics(StepBuffer& buffer) {
 template <Placement... Rules>
 class BatchNorm : public Primitive<BatchNorm<Rules...>> {
  public:
+  /// Refuses other arguments.
+  template <class... A>
+  requires detail::WrongArguments<detail::LayerArguments<1, std::size_t, BatchNormOptions>, A...>
+  explicit BatchNorm(const A&...) : BatchNorm(detail::refused_layer<BatchNorm>()) {
+    static_assert(sizeof...(A) > 99,
+                  "weft: BatchNorm takes the context with its name and the channels, in the constructor of your Module: "
+                  "`BatchNorm<> norm;`, norm(context / \"norm\", channels), and options with their names, {.momentum = 0.1}");
+  }
   template <class Context>
   BatchNorm(const Context& context, std::size_t channels, const BatchNormOptions& options = {})
       : weight(context, "weight", {channels}, ones), bias(context, "bias", {channels}, zeros), epsilon_(options.epsilon) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <type_traits>
 
+#include <weft/autograd/layer_arguments.hpp>
 #include <weft/autograd/module.hpp>
 #include <weft/autograd/parameter.hpp>
 #include <weft/engine/initial_values.hpp>
@@ -51,6 +52,15 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
                                                   : "conv3d";
 
  public:
+  /// Refuses other arguments.
+  template <class... A>
+  requires WrongArguments<LayerArguments<3, std::size_t, std::size_t, PerDim, ConvolutionLayerOptions>, A...>
+  explicit ConvolutionLayer(const A&...) : ConvolutionLayer(refused_layer<ConvolutionLayer>()) {
+    static_assert(sizeof...(A) > 99,
+                  "weft: a convolution takes the context with its name, the channels in and out, and the kernel, in the "
+                  "constructor of your Module: `Conv2d<> conv;`, conv(context / \"conv\", in, out, 3), and options with their "
+                  "names, {.stride = 2, .padding = 1}");
+  }
   /// `kernel`: one number for all dims, or one for each. Throws ShapeError unless the groups divide both numbers of channels.
   template <class Context>
   ConvolutionLayer(const Context& context, std::size_t in, std::size_t out, PerDim kernel,
@@ -58,7 +68,9 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
       : ConvolutionLayer(context, weights_shape(in, out, kernel, options.groups), out, options) {}
 
   auto forward(const auto& x) const {
-    if constexpr (cuts_inputs) return convolved(x, weight);
+    using X = typename std::remove_cvref_t<decltype(x)>::tensor_type;
+    if constexpr (!Real<typename X::value_type>) return refused_whole_numbers<X>();
+    else if constexpr (cuts_inputs) return convolved(x, weight);
     else return bias ? convolved(x, weight, *bias) : convolved(x, weight);
   }
 

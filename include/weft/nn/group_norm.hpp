@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
+#include <weft/autograd/layer_arguments.hpp>
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/parameter.hpp>
 #include <weft/autograd/primitive.hpp>
@@ -43,8 +44,22 @@ namespace detail {
 template <bool Instance, Placement... Rules>
 class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
   static constexpr const char* name = Instance ? "InstanceNorm" : "GroupNorm";
+  using Arguments = std::conditional_t<Instance, LayerArguments<1, std::size_t, InstanceNormOptions>,
+                                       LayerArguments<2, std::size_t, std::size_t, GroupNormOptions>>;
 
  public:
+  /// Refuses other arguments.
+  template <class... A>
+  requires WrongArguments<Arguments, A...>
+  explicit SampleNorm(const A&...) : SampleNorm(refused_layer<SampleNorm>()) {
+    static_assert(Instance || sizeof...(A) > 99,
+                  "weft: GroupNorm takes the context with its name, the groups and the channels, in the constructor of your "
+                  "Module: `GroupNorm<> norm;`, norm(context / \"norm\", 8, channels), and options with their names, "
+                  "{.epsilon = 1e-6}");
+    static_assert(!Instance || sizeof...(A) > 99,
+                  "weft: InstanceNorm takes the context with its name and the channels, in the constructor of your Module: "
+                  "`InstanceNorm<> norm;`, norm(context / \"norm\", channels), and options with their names, {.affine = true}");
+  }
   template <class Context>
   requires(!Instance)
       SampleNorm(const Context& context, std::size_t groups, std::size_t channels, const GroupNormOptions& options = {})

@@ -123,13 +123,16 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     if constexpr (row) detail::require_inputs_of(x.shape(), weight.state(), cut_dim);
     auto inside = enter(context, x);
     auto w = weight.for_operand(inside);
-    if constexpr (Bias) {
-      using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
-      if (bias)
-        return Result{
-            detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside), segments_), x};
+    using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
+    if constexpr (!detail::contract_fits < decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0 >) {
+      return Result{detail::AlreadyRefused(), Nothing{}};
+    } else {
+      if constexpr (Bias)
+        if (bias)
+          return Result{
+              detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside), segments_), x};
+      return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, Nothing{}, segments_), x};
     }
-    return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, Nothing{}, segments_), x};
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {

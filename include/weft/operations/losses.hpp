@@ -28,8 +28,14 @@ namespace weft {
 
 namespace detail {
 
+// True for halos, ghosts and their gradients, for which shard_dim prints an error.
+template <class X>
+inline constexpr bool any_overlap_refused = false;
+template <class T, class E, class... P>
+inline constexpr bool any_overlap_refused<Tensor<T, E, P...>> = ((overlaps<P> && shard_dim<P> < 0) || ...);
+
 template <class X, class Y>
-constexpr bool require_samples() {
+constexpr bool require_placed_samples() {
   using L = LossOf<X>;
   constexpr bool real = Real<typename X::value_type>, alike = !real || lie_alike<X, Y>, partial = any_partial<X>;
   static_assert(real,
@@ -51,6 +57,11 @@ constexpr bool require_samples() {
       "weft: the predictions are Replicated, so each rank of the axis would count their loss: compute it from an Invariant "
       "tensor, to<Invariant<axis>>(x), on tensors (context, x)");
   return real && alike && !partial && L::elements_fit && L::counted_once;
+}
+template <class X, class Y>
+constexpr bool require_samples() {
+  if constexpr (any_overlap_refused<X> || any_overlap_refused<Y>) return false;
+  else return require_placed_samples<X, Y>();
 }
 // The elements of one sample on this rank.
 inline std::size_t elements_of_sample(const char* loss, NamedOperand prediction, NamedOperand target) {

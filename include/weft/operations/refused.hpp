@@ -13,41 +13,14 @@
 #include <utility>
 
 #include <weft/core/text_argument.hpp>
-#include <weft/tensor/tensor.hpp>
+#include <weft/operations/operands.hpp>
 
 namespace weft {
 
-template <class Context, class X>
-class Variable;
-template <class... Rules>
-class Parameter;
 template <class Exec, Placement... P>
 class LossSum;
 struct AttentionMask;
 struct ConvolutionOptions;
-
-namespace detail {
-
-template <class V>
-inline constexpr bool is_operand = std::is_base_of_v<AlreadyRefused, V>;
-template <class C, class X>
-inline constexpr bool is_operand<Variable<C, X>> = true;
-template <class... R>
-inline constexpr bool is_operand<Parameter<R...>> = true;
-/// A value of a forward: a Variable, a Parameter, or one that was refused.
-template <class V>
-concept ForwardOperand = is_operand<std::remove_cvref_t<V>>;
-template <class V>
-concept Operand = ForwardOperand<V> || AnyTensor<V>;
-template <class V>
-inline constexpr bool is_silent = std::is_base_of_v<AlreadyRefused, V>;
-
-struct NoOperand {
-  template <class V>
-  requires(!Operand<V>) NoOperand(const V&) {}
-};
-
-}  // namespace detail
 
 namespace operations {
 
@@ -58,7 +31,12 @@ concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
 // `text` is printed for an operand that is converted to this type.
 #define WEFT_REFUSED_AS(id, concept, text)                                                     \
   struct id {                                                                                  \
-    template <detail::concept V> id(const V&) { static_assert(detail::is_silent<V>, "weft: " text); } \
+    template <detail::concept V> id(const V&) {                                                  \
+      static_assert(!detail::are_operands<V> || detail::is_silent<V>,                            \
+                    "weft: several values in one operand, as topk, sort and chunk return them: name each, "  \
+                    "auto [a, b] = topk<1>(x, 2), and pass one");                                 \
+      static_assert(detail::are_operands<V> || detail::is_silent<V>, "weft: " text);             \
+    }                                                                                            \
   };
 #define WEFT_REST detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}
 #define WEFT_REFUSED_CALLS(name)                                                                              \

@@ -17,7 +17,7 @@ namespace detail {
 
 /// An operand, for functions that come before equal ones in std.
 template <class V>
-concept OperandFoundFirst = Operand<V> && sizeof(V) != 0;
+concept OperandFoundFirst = SingleOperand<V> && sizeof(V) != 0;
 
 }  // namespace detail
 
@@ -46,7 +46,7 @@ namespace std {
 
 // clang-format off
 #define WEFT_NO_STANDARD(name, instead)                                                                                      \
-  template <weft::detail::Operand V, class... More> weft::detail::AlreadyRefused name(const V&, const More&...) {             \
+  template <weft::detail::SingleOperand V, class... More> weft::detail::AlreadyRefused name(const V&, const More&...) {             \
     static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \
     return {};                                                                                                               \
   }
@@ -94,24 +94,24 @@ WEFT_NO_STANDARD(isfinite, "nothing: ModelOptions::numerics.trace_nonfinite name
 #undef WEFT_NO_STANDARD
 // Standard functions of two arguments, one of them a number.
 #define WEFT_NO_STANDARD_BESIDE(name, instead)                                                                                     \
-  template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const V&, const N&) { \
+  template <weft::detail::SingleOperand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const V&, const N&) { \
     static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \
     return {};                                                                                                                     \
   }                                                                                                                                \
-  template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const N&, const V& v) { \
+  template <weft::detail::SingleOperand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const N&, const V& v) { \
     return std::name(v, N());                                                                                                      \
   }
 WEFT_NO_STANDARD_BESIDE(max, "relu(x) beside 0, clamp(x, low, high), maximum(x, y) of two values")
 WEFT_NO_STANDARD_BESIDE(min, "clamp(x, low, high), minimum(x, y) of two values")
 #undef WEFT_NO_STANDARD_BESIDE
-WEFT_CHOICES_OF_EQUALS(weft::detail::Operand)
+WEFT_CHOICES_OF_EQUALS(weft::detail::SingleOperand)
 #undef WEFT_CHOICES_OF_EQUALS
 #undef WEFT_CHOICE_OF_EQUALS
-template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused pow(const N&, const V&) {
+template <weft::detail::SingleOperand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused pow(const N&, const V&) {
   static_assert(weft::detail::is_silent<V>, "weft: std::pow is a function of numbers, and this is a value of a forward: write pow(number, x)");
   return {};
 }
-template <weft::detail::Operand V, class N> weft::detail::AlreadyRefused clamp(const V&, const N&, const N&) {
+template <weft::detail::SingleOperand V, class N> weft::detail::AlreadyRefused clamp(const V&, const N&, const N&) {
   static_assert(weft::detail::is_silent<V>, "weft: std::clamp is a function of numbers, and this is a value of a forward: write clamp(x, low, high)");
   return {};
 }

@@ -17,9 +17,11 @@ namespace weft {
 
 namespace optim {
 struct OffloadParts;
+namespace detail {
 /// The functions by which an optimizer with offloaded state steps (optim/offloaded.hpp).
 template <class Device>
 const OffloadParts& offload_parts();
+}  // namespace detail
 }  // namespace optim
 
 /// The storage of a rank's parameters and optimizer state between their uses.
@@ -31,7 +33,8 @@ struct Offload {
   const optim::OffloadParts* optimizer = nullptr;
 
   Offload() {}
-  Offload(Make how, std::string where) : make(how), path(std::move(where)), optimizer(&optim::offload_parts<DefaultDevice>()) {}
+  Offload(Make how, std::string where)
+      : make(how), path(std::move(where)), optimizer(&optim::detail::offload_parts<DefaultDevice>()) {}
   static Offload host();
   /// Files PATH.RANK, one per rank of the world. They must not exist, and are removed when the program ends.
   static Offload file(std::string path);

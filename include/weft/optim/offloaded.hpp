@@ -140,17 +140,17 @@ class OffloadedSlots {
       device_.template cache<weft::detail::RecordTraffic<typename Device::execution_space>>();
 };
 
-}  // namespace detail
-
 template <class Device>
 const OffloadParts& offload_parts() {
   static constexpr OffloadParts parts{
-      [](Device& device, weft::detail::Store& store, Slot& slot) { detail::OffloadedSlots(device, store).keep(slot); },
+      [](Device& device, weft::detail::Store& store, Slot& slot) { OffloadedSlots(device, store).keep(slot); },
       [](Device& device, weft::detail::Store& store, const Communicator& communicator, std::vector<Slot>& slots,
          void (*apply)(const void*, Slot&), const void* call) {
-        detail::OffloadedSlots(device, store).update(communicator, slots, [&](Slot& slot) { apply(call, slot); });
+        OffloadedSlots(device, store).update(communicator, slots, [&](Slot& slot) { apply(call, slot); });
       }};
   return parts;
 }
+
+}  // namespace detail
 
 }  // namespace weft::optim

@@ -186,6 +186,13 @@ class Optimizer {
                   "weft: an optimizer's second argument is its options, each with its name: optim::AdamW optimizer(model, "
                   "{.learning_rate = 1e-3}), in the order of the fields");
   }
+  /// Refuses a learning rate in the place of the model.
+  template <class A>
+  requires std::is_arithmetic_v<A>  // a temporary number
+  explicit Optimizer(A&&, const Options& = {}) : grouped_(Options{}) {
+    static_assert(sizeof(A) == 0,
+                  "weft: an optimizer's first argument is its model: optim::AdamW optimizer(model, {.learning_rate = 1e-3})");
+  }
   /// Refuses options with other frameworks' names.
   template <class Model>
   Optimizer(Model&, const detail::OptionsElsewhere&) : grouped_(Options{}) {

@@ -11,6 +11,7 @@
 // A batch has the rank's piece of such fields: pieces of one axis follow each other by mesh.rank(dx{}), and may have different
 // extents. Ranks of the domain axes are next to each other, the last axis fastest, as those of MPI_Cart_create.
 
+#include <type_traits>
 #include <vector>
 
 #include <weft/parallel/user_wrapper.hpp>
@@ -38,19 +39,23 @@ struct DomainPolicy : UserPolicy<A, Nesting::tensor> {
   }
 };
 
+template <class A>
+struct DomainPolicyOf {
+  using type = std::conditional_t<is_domain_axis<A>, DomainPolicy<A>, RefusedUserPolicy>;
+  static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
+};
 template <class M, class... A>
 struct DomainWrappers {
+  using type = UserWrapper<RefusedUserPolicy, M>;
   static_assert(sizeof...(A) > 99, "weft: DomainParallel names its axes, DomainParallel<M, dx, dy>");
 };
 template <class M, class A>
 struct DomainWrappers<M, A> {
-  static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
-  using type = UserWrapper<DomainPolicy<A>, M>;
+  using type = UserWrapper<typename DomainPolicyOf<A>::type, M>;
 };
 template <class M, class A, class B, class... R>
 struct DomainWrappers<M, A, B, R...> {
-  static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
-  using type = UserWrapper<DomainPolicy<A>, typename DomainWrappers<M, B, R...>::type>;
+  using type = UserWrapper<typename DomainPolicyOf<A>::type, typename DomainWrappers<M, B, R...>::type>;
 };
 
 }  // namespace detail

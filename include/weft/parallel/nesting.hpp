@@ -152,6 +152,10 @@ struct RefusedInner : Refused<M> {
   static constexpr bool uses(X) {
     return true;
   }
+  template <class... X>
+  static constexpr bool has_axes() {
+    return true;
+  }
   auto& stages() { return *this; }
   AxesInForce axes() const { return {}; }
   void set_everyone(const Communicator&) {}

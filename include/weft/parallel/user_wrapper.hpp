@@ -28,6 +28,8 @@ enum class Nesting : int {
 
 namespace detail {
 struct UserPolicyBase {};
+/// Stands in for the policy of a wrapper that was refused, so that the wrappers around it report nothing.
+struct RefusedUserPolicy final : UserPolicyBase {};
 }  // namespace detail
 
 /// The base of a policy. `A` is the axis, `place` its place among the wrappers, `Stream` the placement of the hidden state on the
@@ -79,7 +81,7 @@ template <class Policy>
 inline constexpr bool is_user_policy =
     std::is_base_of_v<UserPolicyBase, Policy>&& std::is_default_constructible_v<Policy> && !std::is_final_v<Policy>;
 template <class Policy>
-inline constexpr int user_level = 0;
+inline constexpr int user_level = int(Nesting::tensor);  // a place that the wrappers around a refused one take
 template <class Policy>
 requires is_user_policy<Policy>
 inline constexpr int user_level<Policy> = int(Policy::nesting);
@@ -163,7 +165,8 @@ template <class Policy, class M>
 class UserWrapper : public detail::UserBase<Policy, M>::type {
   static_assert(std::is_base_of_v<detail::UserPolicyBase, Policy>,
                 "weft: UserWrapper's first template parameter must be a policy, derived from UserPolicy<axis, Nesting::data>");
-  static_assert(!std::is_base_of_v<detail::UserPolicyBase, Policy> || detail::is_user_policy<Policy>,
+  static_assert(!std::is_base_of_v<detail::UserPolicyBase, Policy> || detail::is_user_policy<Policy> ||
+                    std::is_same_v<Policy, detail::RefusedUserPolicy>,
                 "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and "
                 "must not be final or abstract");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> >= detail::user_level<Policy>,

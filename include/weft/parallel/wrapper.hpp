@@ -89,6 +89,13 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     else if constexpr (is_wrapper<M>) return M::uses(x);
     else return false;
   }
+  /// True if X... has the axes of this wrapper and of those inside it.
+  template <detail::Axis... X>
+  static constexpr bool has_axes() {
+    if constexpr (!(std::is_same_v<X, axis> || ...)) return false;
+    else if constexpr (is_wrapper<M>) return M::template has_axes<X...>();
+    else return true;
+  }
 
   /// Sets the options that the types of this wrapper and of those inside it choose.
   static void adjust(ModelOptions& options) {
@@ -108,7 +115,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
                                            detail::make_loss_scale<detail::computed_t<typename model_type::scalar>>(options),
                                            mesh.communicator(), mesh.grids()});
     stages().set_everyone(mesh.communicator());
-    static_assert((uses(X{}) && ...),
+    static_assert((uses(X{}) && ...) || !has_axes<X...>(),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add "
                   "the wrapper, or leave the axis out of the mesh");
   }

@@ -57,7 +57,9 @@ concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 struct Nothing {};
 
 namespace operations {
+inline namespace engine {
 struct RefusedOperand {};
+}  // namespace engine
 }  // namespace operations
 
 namespace detail {
@@ -275,6 +277,12 @@ template <class X>
 inline constexpr bool any_partial = false;
 template <class T, class E, class... P>
 inline constexpr bool any_partial<Tensor<T, E, P...>> = (has_terms<P> || ...);
+
+// True for the result of an operation that refused a placement: the dim -1 of that error (shard_dim) is in its type.
+template <class X>
+inline constexpr bool any_refused_cut = false;
+template <class T, class E, class... P>
+inline constexpr bool any_refused_cut<Tensor<T, E, P...>> = (std::is_same_v<P, Shard<typename P::axis, -1>> || ...);
 
 template <class X, int Dim>
 inline constexpr bool sharded_along = false;
