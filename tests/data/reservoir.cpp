@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,7 +18,10 @@
 #include <weft/data/reservoir.hpp>
 #include <weft/data/reservoir_log.hpp>
 #include <weft/data/reservoir_slots.hpp>
+#include <weft/mesh/mesh.hpp>
+#include <weft/runtime/run.hpp>
 
+#include "support/error_of_ranks.hpp"
 #include "support/message.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -267,6 +271,141 @@ TEST_CASE("a repeated run goes on as a live one after its log") {
   const auto ids = ids_of(batch);
   CHECK(std::set<std::int64_t>(ids.begin(), ids.end()) == std::set<std::int64_t>{7, 8});
   CHECK(all_there(reservoir) == std::set<std::int64_t>{7, 8, 9, 20});
+}
+
+namespace {
+
+struct Drawn {
+  std::vector<std::vector<std::int64_t>> ids;  // of each step
+  std::vector<std::uint64_t> choices;
+  data::ReservoirLog log;
+};
+/// Draws of each rank of a mesh whose ranks add the same samples in other orders, at other times.
+template <class On>
+std::vector<Drawn> drawn_together(int ranks, On on, const Degrees& degrees, const data::ReservoirOptions& options,
+                                  const data::ReservoirLog& log = {}) {
+  std::vector<Drawn> found(static_cast<std::size_t>(ranks));
+  CHECK(weft::run(RunOptions{.ranks = ranks}, [&](World& world) {
+          const Mesh mesh(world, on, degrees);
+          Reservoir reservoir(mesh, shapes(), options, log);
+          const int shares = int(data::share_of(mesh).size), share = int(data::share_of(mesh).rank);
+          std::thread solver([&] {
+            for (int i = 0; i < each; ++i) {
+              // Pairs change places on every other rank.
+              const int number = (world.rank() % 2 == 0 ? i : i ^ 1) * shares + share;
+              reservoir.add(std::uint64_t(number), numbered(number));
+              if (i % 5 == world.rank()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+            }
+            reservoir.close();
+          });
+          Drawn& mine = found[std::size_t(world.rank())];
+          Reservoir::Batch batch;
+          const std::size_t most =
+              log.events.empty()
+                  ? each
+                  : std::size_t(std::ranges::count_if(log.events, [](const auto& event) { return event.drawn != 0; }));
+          while (mine.ids.size() < most && reservoir.draw(batch, mine.ids.size(), 4)) {
+            mine.ids.push_back(ids_of(batch));
+            mine.choices.push_back(batch.choice);
+          }
+          solver.join();
+          mine.log = reservoir.log();
+        }) == 0);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share samples draw the same ones, whatever the order in which they are added on each") {
+  for (const ReservoirRule rule :
+       {ReservoirRule::uniform, ReservoirRule::latest, ReservoirRule::drawn_first, ReservoirRule::draw_once}) {
+    const data::ReservoirOptions options{.rule = rule, .capacity = 12, .low = 6, .seed = 9};
+    const auto of_two = drawn_together(2, axes<dx>, {.dx = 2}, options);
+    REQUIRE(!of_two[0].ids.empty());
+    CHECK(of_two[1].ids == of_two[0].ids);
+    CHECK(of_two[1].choices == of_two[0].choices);
+    // A reservoir of one rank draws the same from the first rank's log.
+    const auto of_one = drawn_together(1, axes<dx>, {.dx = 1}, options, of_two[0].log);
+    CHECK(of_one[0].ids == of_two[0].ids);
+    // So do two ranks: the second one has no log.
+    const auto again = drawn_together(2, axes<dx>, {.dx = 2}, options, of_two[0].log);
+    CHECK(again[0].ids == of_two[0].ids);
+    CHECK(again[1].ids == of_two[0].ids);
+  }
+}
+
+TEST_CASE("each share has a reservoir of its own, with other random numbers") {
+  const data::ReservoirOptions options{.capacity = each, .low = each, .seed = 9};
+  const auto found = drawn_together(4, axes<dp, dx>, {.dx = 2}, options);
+  for (const std::size_t rank : {0, 2}) {
+    REQUIRE(found[rank].ids.size() == each);
+    CHECK(found[rank + 1].ids == found[rank].ids);
+  }
+  std::vector<std::int64_t> second;
+  for (const std::int64_t one : found[2].ids[0]) second.push_back(one - 1);
+  CHECK(second != found[0].ids[0]);
+  CHECK(found[0].choices != found[2].choices);
+}
+
+TEST_CASE("a program of one thread on ranks that share samples") {
+  std::mutex mutex;
+  std::vector<std::vector<std::int64_t>> found(2);
+  CHECK(weft::run(RunOptions{.ranks = 2}, [&](World& world) {
+          const Mesh mesh(world, axes<tp>, {.tp = 2});
+          Reservoir reservoir(mesh, shapes(), {.rule = ReservoirRule::draw_once, .capacity = 6, .low = 2});
+          Reservoir::Batch batch;
+          std::vector<std::int64_t> all;
+          std::int64_t next = 0;
+          for (std::uint64_t step = 0; step < 12; ++step) {
+            while (reservoir.try_add(std::uint64_t(next), numbered(next))) ++next;
+            for (; reservoir.can_draw(2) && all.size() < 6 * step;
+                 all.insert(all.end(), batch[id].values().begin(), batch[id].values().end()))
+              REQUIRE(reservoir.draw(batch, step, 2));
+          }
+          const std::lock_guard lock(mutex);
+          CHECK(next == std::int64_t(all.size()));
+          found[std::size_t(world.rank())] = all;
+        }) == 0);
+  CHECK(found[0].size() > 40);
+  CHECK(found[1] == found[0]);
+}
+
+TEST_CASE("ranks that share samples and differ are refused") {
+  const auto error = [](const std::string& part, auto body) {
+    const std::string found = error_of_ranks(2, part, [&](World& world) {
+      const Mesh mesh(world, axes<dx>, {.dx = 2});
+      body(mesh, world.rank());
+    });
+    CHECK_MESSAGE(found.find(part) != std::string::npos, found);
+  };
+  error("ranks disagree about the reservoir's seed: rank 0 has 1, rank 1 has 2", [](const auto& mesh, int rank) {
+    Reservoir reservoir(mesh, shapes(), {.capacity = 4, .seed = std::uint64_t(1 + rank)});
+  });
+  error("ranks disagree about the reservoir's rule: rank 0 has uniform, rank 1 has latest",
+        [](const auto& mesh, int rank) { Reservoir reservoir(mesh, shapes(), {.rule = ReservoirRule(rank), .capacity = 4}); });
+  const auto draws = [](const auto& mesh, std::uint64_t first, std::uint64_t step, bool closed) {
+    Reservoir reservoir(mesh, shapes(), {.capacity = 4, .deadline_s = 0.05});
+    reservoir.add(first, numbered(1));
+    if (closed) reservoir.close();
+    Reservoir::Batch batch;
+    reservoir.draw(batch, step, 1);
+    mesh.communicator().barrier();
+  };
+  error("a draw of 1 samples at step 4, and the first of the ranks that share samples has one of 1 at step 3",
+        [&](const auto& mesh, int rank) { draws(mesh, 7, std::uint64_t(3 + rank), false); });
+  const std::string missing = "sample 7, which the first of the ranks that share samples has next, was not added";
+  error("it is closed, and " + missing, [&](const auto& mesh, int rank) { draws(mesh, std::uint64_t(7 + rank), 3, true); });
+  error(
+      "a draw of the log has waited for 0.050000 s; 0 of 4 samples are there, 0 have arrived, the low watermark is 0; " + missing,
+      [&](const auto& mesh, int rank) { draws(mesh, std::uint64_t(7 + rank), 3, false); });
+  // Without the mesh each draws its own; a step on pieces refuses batches of other choices.
+  Reservoir::Batch one, other;
+  for (const std::uint64_t seed : {1, 2}) {
+    Reservoir reservoir(shapes(), {.capacity = 40, .seed = seed});
+    for (int i = 0; i < 40; ++i) reservoir.add(std::uint64_t(i), numbered(i));
+    reservoir.draw(seed == 1 ? one : other, 0, 4);
+  }
+  CHECK(one.choice != other.choice);
 }
 
 TEST_CASE("wrong uses are refused") {

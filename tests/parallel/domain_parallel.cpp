@@ -285,6 +285,9 @@ TEST_CASE("bits that do not depend on the layout are refused, and different batc
       {}, [](std::size_t rank, Model::Batch& batch) { batch.first_sample = 3 * rank; },
       "first_sample is 0 on dx rank 0 and 3 on dx rank 1");
   refused(
+      {}, [](std::size_t rank, Model::Batch& batch) { batch.choice = 1 + rank; },  // two reservoirs that drew different samples
+      "batch: the choice of samples on dx rank 1 is not dx rank 0's: the 2 ranks of dx work on one share");
+  refused(
       {},
       [](std::size_t rank, Model::Batch& batch) {
         batch[state].resize(samples, {channels, 4, 10 - 2 * rank});

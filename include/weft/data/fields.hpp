@@ -135,8 +135,7 @@ class FieldValues {
   /// The shape of one sample: {1, 28, 28}, {} for a scalar.
   const Shape& shape() const { return shape_; }
   std::size_t samples() const { return samples_; }
-  /// All values, [samples, shape...], row-major; those of a View of another layout are copied at each call, by one
-  /// thread at a time.
+  /// All values, [samples, shape...], row-major. Each call copies a View of another layout; one thread at a time calls it then.
   std::span<const scalar> values() const { return part(0, samples_); }
   /// The values of sample i, [shape...].
   std::span<const scalar> sample(std::size_t i) const { return part(i, 1); }
@@ -344,6 +343,7 @@ struct FieldBatch {
   std::size_t first_sample = 0;   ///< index in the global batch of this share's first sample
   BatchStep step = {};            ///< for which dropout is drawn; unset: the model counts its steps
   detail::ByField<FieldValues, std::remove_cvref_t<decltype(fields)>...> values = {};  ///< batch[image] is values[image]
+  std::uint64_t choice = 0;  ///< a hash of the samples' ids, if a data::Reservoir drew them; ranks with pieces compare it
 
   /// The values of a field. A field that the batch lacks is an error of the compiler.
   template <class Wanted>

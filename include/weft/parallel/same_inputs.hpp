@@ -151,11 +151,14 @@ void add_extents(BatchWords& words, const Values& values) {
 }
 template <auto... fields>
 BatchWords words_of(const FieldBatch<fields...>& batch, std::uint64_t step) {
-  BatchWords words{{step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
-                   {"step", "first_sample", "samples", "micro_batches", std::remove_cvref_t<decltype(fields)>::name...},
+  // The values of whole fields are compared, those of pieces are not.
+  const std::uint64_t choice = ((std::remove_cvref_t<decltype(fields)>::cut_axes != 0) || ...) ? batch.choice : 0;
+  BatchWords words{{step, batch.first_sample, batch.samples, batch.micro_batches, choice, hash_of_field(batch[fields])...},
+                   {"step", "first_sample", "samples", "micro_batches", "the choice of samples",
+                    std::remove_cvref_t<decltype(fields)>::name...},
                    4,
-                   {0, 0, 0, 0, std::remove_cvref_t<decltype(fields)>::cut_axes...},
-                   4 + sizeof...(fields)};
+                   {0, 0, 0, 0, 0, std::remove_cvref_t<decltype(fields)>::cut_axes...},
+                   5 + sizeof...(fields)};
   (add_extents<std::remove_cvref_t<decltype(fields)>>(words, batch[fields]), ...);
   return words;
 }
