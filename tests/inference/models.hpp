@@ -44,6 +44,49 @@ struct Mlp : Module<Mlp<S>> {
   auto loss(const auto& batch) const { return mse(forward(batch[in]), batch[out]); }
 };
 
+/// A stack on the same fields: a lift, blocks that pass a pair of values, and a last unit with statistics.
+template <class S>
+struct Chain {
+  using scalar = S;
+  using Batch = FieldBatch<in, out>;
+  struct Config {
+    std::size_t inputs = 3, width = 32, blocks = 3, outputs = 1;
+    double dropout = 0;
+  };
+  struct First : Module<First> {
+    Linear<> lift;
+    First(const auto& context, const Config& c) : lift(context / "lift", c.inputs, c.width) {}
+    auto forward(const auto& batch) const {
+      const auto x = silu(lift(to<Invariant<tp>>(batch[in])));
+      return std::tuple(x, x * x);
+    }
+  };
+  struct Block : Module<Block> {
+    Linear<Column> up;
+    Linear<Row> down;
+    Dropout dropout;
+    Block(const auto& context, const Config& c)
+        : up(context / "up", c.width, 2 * c.width),
+          down(context / "down", 2 * c.width, c.width),
+          dropout(context / "dropout", c.dropout) {}
+    auto forward(const auto& x, const auto& h) const { return std::tuple(x, h + dropout(to<Invariant<tp>>(down(silu(up(h)))))); }
+  };
+  struct Last : Module<Last> {
+    BatchNorm<> norm;
+    Linear<> last;
+    Last(const auto& context, const Config& c) : norm(context / "norm", c.width), last(context / "last", c.width, c.outputs) {}
+    auto predict(const auto& x, const auto& h) const { return last(norm(x + h)); }
+    auto forward(const auto& x, const auto& h, const auto& batch) const {
+      return mse(predict(x, h), to<Invariant<tp>>(batch[out]));
+    }
+  };
+  static auto stack(const auto& context, const Config& c) {
+    return Stack([=] { return First(context / "first", c); },
+                 repeated(c.blocks, [=](std::size_t i) { return Block(context / "blocks" / std::to_string(i), c); }),
+                 [=] { return Last(context / "last", c); });
+  }
+};
+
 /// Numbers in (-1, 1), a function of the seed.
 inline std::vector<double> numbers(std::size_t count, std::uint64_t seed = 1) {
   std::vector<double> all(count);

@@ -95,17 +95,17 @@ TEST_CASE_TEMPLATE("tp ranks together give one rank's outputs", S, double, float
   }
 }
 
-TEST_CASE("a copy of a model in training on a larger mesh") {
-  const Mlp<double>::Config config{.inputs = inputs, .width = 48, .outputs = outputs};
+TEST_CASE_TEMPLATE("a copy of a model in training on a larger mesh", M, Mlp<double>, Chain<double>) {
+  const typename M::Config config{.inputs = inputs, .width = 48, .outputs = outputs};
   std::mutex mutex;
   std::vector<std::vector<double>> all;
   CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
           const Mesh mesh(world, axes<dp, tp>, {.tp = 2, .dp = 2});
-          DataParallel<TensorParallel<Mlp<double>>> model(mesh, config);
+          DataParallel<TensorParallel<M>> model(mesh, config);
           train<double>(model, std::size_t(mesh.rank(dp{})), 2);
-          inference::ShardedModel<Mlp<double>> net(mesh[axes<tp>], model);
+          inference::ShardedModel<M> net(mesh[axes<tp>], model);
           const std::vector<double> x = numbers(4 * inputs, 4);
-          Mlp<double>::Batch batch{.samples = 2, .first_sample = std::size_t(mesh.rank(dp{})) * 2};
+          typename M::Batch batch{.samples = 2, .first_sample = std::size_t(mesh.rank(dp{})) * 2};
           batch[in].view(std::span(x).subspan(batch.first_sample * inputs, 2 * inputs), {inputs});
           const std::vector<double> predicted = model.predict(batch, Gather::whole).values;
           const std::vector<double> found = called(net, 4);

@@ -66,7 +66,8 @@ struct Model : Module<Model> {
   struct Config {};
   Net net;
   Model(const auto& context, const Config&) : net(context / "net") {}
-  auto loss(const auto& batch) const { return mse(net(to<Invariant<tp>>(batch[state])), to<Invariant<tp>>(batch[next])); }
+  auto predict(const auto& batch) const { return net(to<Invariant<tp>>(batch[state])); }
+  auto loss(const auto& batch) const { return mse(predict(batch), to<Invariant<tp>>(batch[next])); }
 };
 
 constexpr std::size_t samples = 4, channels = 2, rows = 9, columns = 10;
@@ -249,6 +250,84 @@ TEST_CASE("copies of shared state that differ are found, also between ranks of a
           }
         }) == 0);
   CHECK_MESSAGE(found.find("on dx rank 3") != std::string::npos, found);
+}
+
+namespace {
+
+// The piece [first, first + count) of the rows and columns of [samples, channels, rows, columns].
+std::vector<double> piece_of(const std::vector<double>& whole, std::size_t first, std::size_t count, const UnevenPiece& x,
+                             const UnevenPiece& y) {
+  std::vector<double> piece;
+  for (std::size_t image = first * channels; image < (first + count) * channels; ++image)
+    for (std::size_t i = x.first; i < x.end(); ++i)
+      for (std::size_t j = y.first; j < y.end(); ++j) piece.push_back(whole[(image * rows + i) * columns + j]);
+  return piece;
+}
+/// The predictions of M are those of one rank: whole, of the share, and the piece of each rank.
+template <class M, class A>
+void check_predictions(A, int ranks, const Degrees& degrees, const std::vector<double>& expected) {
+  REQUIRE(expected.size() == samples * channels * rows * columns);
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
+          const Mesh mesh(world, A(), degrees);
+          const auto piece = [&]<class B>(B axis, std::size_t whole) {
+            if constexpr (A::template has<B>)
+              return UnevenPiece(whole, std::size_t(mesh.size(axis)), std::size_t(mesh.rank(axis)));
+            else return UnevenPiece(whole, 1, 0);
+          };
+          const UnevenPiece x = piece(dx{}, rows), y = piece(dy{}, columns);
+          const data::Share share = data::share_of(mesh);
+          const std::size_t here = samples / share.size, first = here * share.rank;
+          auto batch = batch_of(share, x, y);
+          batch.micro_batches = 2;
+          M model(mesh, {});
+          const auto check = [&](Gather gather, const Shape& shape, const std::vector<double>& wanted) {
+            const Prediction found = model.predict(batch, gather);
+            double worst = 0;
+            const std::lock_guard lock(mutex);
+            REQUIRE(found.shape == shape);
+            REQUIRE(found.values.size() == wanted.size());
+            for (std::size_t i = 0; i < wanted.size(); ++i) worst = std::max(worst, std::abs(found.values[i] - wanted[i]));
+            CHECK_MESSAGE(worst < 1e-13, mesh.text(), ": ", worst);
+          };
+          const UnevenPiece all_rows(rows, 1, 0), all_columns(columns, 1, 0);
+          check(Gather::whole, {samples, channels, rows, columns}, expected);
+          check(Gather::share, {here, channels, rows, columns}, piece_of(expected, first, here, all_rows, all_columns));
+          check(Gather::piece, {here, channels, x.count, y.count}, piece_of(expected, first, here, x, y));
+        }) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("predictions of cut fields: whole on every rank, or each rank's piece, of even and uneven pieces") {
+  const auto whole = batch_of({0, 1}, {rows, 1, 0}, {columns, 1, 0});
+  DefaultDevice device;
+  SingleDevice<Model> one(device, {});
+  const std::vector<double> expected = one.predict(whole).values;
+  using Plane = DomainParallel<Model, dx, dy>;
+  check_predictions<Plane>(axes<dx, dy>, 2, {.dy = 2}, expected);  // 5 and 5 columns
+  check_predictions<Plane>(axes<dx, dy>, 2, {.dx = 2}, expected);  // 5 and 4 rows
+  check_predictions<Plane>(axes<dx, dy>, 4, {.dx = 2, .dy = 2}, expected);
+  check_predictions<DataParallel<TensorParallel<Plane>>>(axes<dp, tp, dx, dy>, 8, {.tp = 2, .dx = 2}, expected);
+}
+
+TEST_CASE("outputs whose pieces do not fit together are refused") {
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Shape shape{2, 3 + std::size_t(world.rank())};
+          std::vector<double> values(shape.size());
+          std::string found;
+          try {
+            weft::detail::gather_pieces(world.communicator(), "dx", 0, shape, values);
+          } catch (const ShapeError& error) {
+            found = error.what();
+          }
+          const std::lock_guard lock(mutex);
+          CHECK(
+              found ==
+              "weft: predict: the outputs are [2, 3] on dx rank 0 and [2, 4] on dx rank 1: pieces that are gathered differ only "
+              "in dim 0");
+        }) == 0);
 }
 
 TEST_CASE("ranks of domain axes are next to each other, the last one fastest") {

@@ -8,7 +8,8 @@
 //   net(u, next);                             // next = forward(u), Kokkos Views of any layout
 //   net(exec, u, next);                       // the same in the order of the solver's instance, in device memory on a GPU
 //
-// The model is one Module. Its forward takes the first fields of its Batch, as for model.predict.
+// The model is one Module, whose forward takes the first fields of its Batch as for model.predict, or a stack, whose units read
+// the first fields by name.
 
 #include <cstddef>
 #include <memory>
@@ -20,12 +21,12 @@
 
 namespace weft::inference {
 
-/// A trained model of type M. Numerics: the bits of a forward of SingleDevice<M> with as many threads, without dropout.
+/// A trained model of type M. Numerics: the bits of model.predict of SingleDevice<M> with as many threads.
 template <class M>
 class Model {
-  static_assert(weft::detail::ModuleModel<M>,
-                "weft: inference::Model takes a model that is one Module, `struct Net : Module<Net>` with a Config and a scalar; "
-                "a model of several units computes with model.predict");
+  static_assert(detail::FunctionOfArrays<M>,
+                "weft: inference::Model takes a model that is one Module, `struct Net : Module<Net>` with a Config and a scalar, "
+                "or a stack on a FieldBatch; a recipe, and a stack on tokens, computes with model.predict");
 
  public:
   using Config = typename M::Config;
@@ -47,11 +48,12 @@ class Model {
       : Model(
             model.stages().config(), [&](SingleDevice<M>& source) { detail::copy_state(model, source); }, options) {}
 
-  /// net(inputs..., output): output = forward(inputs...). Each argument is a Kokkos View of host memory, [samples, ...] in any
-  /// layout, or a contiguous range (std::span, std::vector, an array), which is one sample, [1, size]. An input is read where it
-  /// lies if it is row-major and of the model's scalar, else one kernel copies it; so is the output, which must not overlap an
-  /// input. A range as output takes any shape of as many elements. Any number of threads may call it at the same time. Throws
-  /// ShapeError if the output has another shape than the model returns.
+  /// net(inputs..., output): output = forward(inputs...), or the prediction of a stack's last unit. The inputs are the first
+  /// fields of Batch; a stack that reads another one throws UsageError. Each argument is a Kokkos View of host memory, [samples,
+  /// ...] in any layout, or a contiguous range (std::span, std::vector, an array), which is one sample, [1, size]. An input is
+  /// read where it lies if it is row-major and of the model's scalar, else one kernel copies it; so is the output, which must not
+  /// overlap an input. A range as output takes any shape of as many elements. Any number of threads may call it at the same time.
+  /// Throws ShapeError if the output has another shape than the model returns.
   template <class... A>
   requires(sizeof...(A) >= 2 && !(detail::Instance<std::remove_cvref_t<A>> || ...)) void operator()(A&&... arrays) {
     const auto replica = taken(pool_, [this] { return detail::instance_of<Exec>(options_.threads); });

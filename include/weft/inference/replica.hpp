@@ -16,12 +16,10 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/autograd/forward.hpp>
 #include <weft/context/context.hpp>
+#include <weft/inference/units.hpp>
 #include <weft/parallel/single_device.hpp>
 #include <weft/pipeline/model_builder.hpp>
-#include <weft/pipeline/model_call.hpp>
-#include <weft/pipeline/unit_outputs.hpp>
 #include <weft/tensor/strided_copy.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -98,7 +96,7 @@ class Replica {
   using Context =
       decltype(context_of(std::declval<Source&>(), std::declval<DefaultDevice&>(), std::declval<const ModelOptions&>()));
   using Step = weft::detail::step_context_t<Context>;
-  using Fields = typename weft::detail::inputs_of_t<M, Context>::First;
+  using Fields = typename Units<M, Context>::Fields;
 
  public:
   /// Its work is in the order of `instance`.
@@ -106,10 +104,11 @@ class Replica {
       : device_(std::move(instance)),
         whole_(built(source, device_, options.model)),
         context_(weft::detail::step_context(context_of(source, device_, options.model))),
-        module_(&weft::detail::module_of<M, Context>(*whole_.units.front().layer)) {
+        units_(device_, whole_) {
     if (options.model.numerics.batch_invariant) device_.make_batch_invariant();
     context_.env.training = false;
     context_.engine.records = false;
+    if constexpr (weft::detail::StackModel<M>) sequence_length(context_.env) = 1;  // as a sample of fields has in a step
     share_parameters(source);
   }
   Replica(const Replica&) = delete;
@@ -119,23 +118,22 @@ class Replica {
   /// output = forward(inputs...). The sizes of the first dims of the inputs are the samples.
   template <class... T, class Y>
   void compute(const std::tuple<StridedArray<T>...>& inputs, const StridedArray<Y>& output, bool any_shape) {
-    static_assert(
-        !weft::detail::PredictsVariables<M, Step, Fields>,
-        "weft: inference::Model calls forward, and this model has another function for its predictions, predict(batch): "
-        "use model.predict, or compute the predictions in forward");
-    context_.env.rows = std::get<0>(inputs).shape.rank() == 0 ? 1 : std::get<0>(inputs).shape[0];
-    const auto y = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      const auto x =
-          weft::detail::as_one_input(input_tensor<typename Fields::template tensor_t<I>>(device_, std::get<I>(inputs))...);
-      return weft::forward(*module_, context_, x).output;
+    constexpr bool fits = sizeof...(T) <= Fields::count;
+    static_assert(fits, "weft: inference::Model: there are more inputs than the model's Batch has fields");
+    if constexpr (fits) {
+      context_.env.rows = std::get<0>(inputs).shape.rank() == 0 ? 1 : std::get<0>(inputs).shape[0];
+      const auto y = [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return units_(context_, context_.env.rows,
+                      input_tensor<typename Fields::template tensor_t<I>>(device_, std::get<I>(inputs))...);
+      }
+      (std::index_sequence_for<T...>());
+      using Output = std::remove_const_t<decltype(y)>;
+      static_assert(AnyTensor<Output>, "weft: inference::Model takes a model whose forward returns one tensor");
+      static_assert(is_whole_tensor<Output>,
+                    "weft: inference::ShardedModel takes a model whose forward returns all of its output on every rank: "
+                    "to<Invariant<tp>>(y)");
+      if constexpr (AnyTensor<Output>) write_output(y, output, any_shape);
     }
-    (std::index_sequence_for<T...>());
-    using Output = std::remove_const_t<decltype(y)>;
-    static_assert(AnyTensor<Output>, "weft: inference::Model takes a model whose forward returns one tensor");
-    static_assert(is_whole_tensor<Output>,
-                  "weft: inference::ShardedModel takes a model whose forward returns all of its output on every rank: "
-                  "to<Invariant<tp>>(y)");
-    if constexpr (AnyTensor<Output>) write_output(y, output, any_shape);
   }
 
  private:
@@ -157,7 +155,7 @@ class Replica {
   DefaultDevice device_;
   weft::detail::WholeModel<DefaultDevice::execution_space> whole_;
   Step context_;
-  M* module_;
+  Units<M, Context> units_;
 };
 
 /// The elements of an array of host memory.

@@ -25,9 +25,9 @@ namespace weft::inference {
 /// A trained model of type M on the ranks of tp. Numerics: equal to inference::Model up to the rounding of sums.
 template <class M>
 class ShardedModel {
-  static_assert(weft::detail::ModuleModel<M>,
+  static_assert(detail::FunctionOfArrays<M>,
                 "weft: inference::ShardedModel takes a model that is one Module, `struct Net : Module<Net>` with a Config and a "
-                "scalar, without a wrapper");
+                "scalar, or a stack on a FieldBatch, without a wrapper");
 
  public:
   using Config = typename M::Config;

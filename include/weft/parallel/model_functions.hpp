@@ -56,7 +56,9 @@ class ModelFunctions {
   /// on the first fields. Other models return `predict(x)` of the last unit (with the context first if it is no Module), or a
   /// recipe's logits. Fields that these functions do not read, and a TokenBatch's targets, need no values. Throws UsageError if a
   /// field that they read has none. The result has the samples of this rank's share, equal on all ranks of the share (also under
-  /// pp and tp). With Gather::whole it has the global batch on every rank.
+  /// pp and tp). With Gather::whole it has the global batch on every rank. Pieces of fields that domain axes cut, of any extents,
+  /// are gathered; with Gather::piece each rank gets its own, and no rank has a whole field. Throws ShapeError if the ranks'
+  /// pieces differ in another dim than the cut one.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::predict);
     const auto context = in_step(batch);

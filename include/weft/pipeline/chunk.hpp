@@ -60,6 +60,7 @@ struct WholeModel {
     double cost = 0;                                   // cost reported by the layer; 0 if none
   };
   std::vector<Built> units;
+  std::vector<std::size_t> entries;  // of a stack: the units of each of its arguments
   std::vector<Registered> parameters;
   std::uint64_t print = 0;  // a hash of the whole model
   std::string draws;        // the layer that draws random numbers, the first of them by path; empty: none

@@ -100,6 +100,15 @@ class FieldInputs {
   FieldInputs(typename Context::device_type& device, std::size_t samples, Sources sources, const SequencePart& part = {},
               std::shared_ptr<const void> owner = nullptr)
       : state_(std::make_shared<State>(State{&device, samples, std::move(sources), {}, part, std::move(owner)})) {}
+  /// Fields without values, until put() gives them tensors.
+  explicit FieldInputs(typename Context::device_type& device) : FieldInputs(device, 0, {Source<F>{{}, {}, true}...}) {}
+  /// Takes tensors of the first fields; the others have none. Copies of this object have them, too.
+  template <class... X>
+  void put(std::size_t samples, X&&... first) {
+    state_->samples = samples;
+    state_->tensors = {};
+    put_at(std::index_sequence_for<X...>(), std::forward<X>(first)...);
+  }
 
   /// The field of the micro-batch, [samples, shape...].
   template <class Wanted>
@@ -163,6 +172,10 @@ class FieldInputs {
     SequencePart part;
     std::shared_ptr<const void> owner;
   };
+  template <std::size_t... I, class... X>
+  void put_at(std::index_sequence<I...>, X&&... first) {
+    ((std::get<I>(state_->tensors).tensor = std::forward<X>(first)), ...);
+  }
   std::shared_ptr<State> state_;
 };
 

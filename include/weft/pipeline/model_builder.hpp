@@ -69,7 +69,9 @@ class ModelBuilder {
   }
   template <class U, class Make>
   void add_segment(Make& make) {
+    whole_.entries.push_back(1);
     if constexpr (is_repeated<Make>) {
+      whole_.entries.back() = make.count;
       for (std::size_t i = 0; i < make.count; ++i) add<U>(next_name(), [&] { return make.make(i); });
     } else {
       add<U>(next_name(), make);

@@ -30,9 +30,9 @@ namespace detail {
 
 /// One input as it is, several as a tuple, whose parts all have gradients.
 template <class... X>
-auto as_one_input(const X&... x) {
-  if constexpr (sizeof...(X) == 1) return (x, ...);
-  else return std::tuple(x...);
+auto as_one_input(X&&... x) {
+  if constexpr (sizeof...(X) == 1) return (std::forward<X>(x), ...);
+  else return std::tuple(std::forward<X>(x)...);
 }
 
 /// A function of Variables as a layer.

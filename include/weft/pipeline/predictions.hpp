@@ -4,10 +4,13 @@
 // from the ranks that hold parts of them.
 //
 //   const Prediction scores = model.predict(batch, Gather::whole);   // scores.shape {samples, classes}
+//   const Prediction part = model.predict(batch, Gather::piece);     // of fields that dx cuts: {samples, channels, rows / dx}
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,8 +32,12 @@ struct Prediction {
   Shape shape;
   std::vector<double> values;
 };
-/// The samples of a prediction: the rank's share, or the global batch.
-enum class Gather { share, whole };
+/// The part of the predictions that each rank gets.
+enum class Gather {
+  share,  ///< the samples of this rank's share
+  whole,  ///< the global batch
+  piece,  ///< the samples of this rank's share, and of each the piece that domain axes (dx, dy, dz) leave on this rank
+};
 
 namespace detail {
 
@@ -74,8 +81,21 @@ std::vector<std::uint64_t> extents_of(const Shape& shape);
 /// The same extents, each dim of which is even.
 Shape without_cuts(const Shape& shape);
 
-// Gathers the parts that the ranks of one share hold. Samples of other shares and rows that cp cuts are not gathered here. The
-// last argument lists the placements that remain to be handled.
+template <class P>
+inline constexpr bool is_domain_piece = is_domain_axis<typename P::axis>&& kind_of<P> == Kind::shard;
+/// Gathers the pieces along a dim, of any extents, in the order of the ranks. Throws ShapeError if another extent differs.
+void gather_pieces(const Communicator& ranks, std::string_view axis, std::size_t dim, Shape& shape, std::vector<double>& values);
+template <class Context, class T, class E>
+void gather_domain(const Context&, std::type_identity<Tensor<T, E>>, Shape&, std::vector<double>&) {}
+template <class Context, class T, class E, class P, class... R>
+void gather_domain(const Context& context, std::type_identity<Tensor<T, E, P, R...>>, Shape& shape, std::vector<double>& values) {
+  using A = typename P::axis;
+  gather_domain(context, std::type_identity<Tensor<T, E, R...>>(), shape, values);  // later axes cut the pieces of earlier ones
+  if constexpr (Context::has(A{}) && is_domain_piece<P>) gather_pieces(context.comm(A{}), A::name, shard_dim<P>, shape, values);
+}
+
+// Gathers the parts that the ranks of one share hold. Samples of other shares, rows that cp cuts and pieces of a domain are not
+// gathered here. The last argument lists the placements that remain to be handled.
 template <class Context, class Y, class T, class E>
 auto bring_all(const Context&, const Y& y, std::type_identity<Tensor<T, E>>) {
   return y;
@@ -84,7 +104,8 @@ template <class Context, class Y, class T, class E, class P, class... R>
 auto bring_all(const Context& context, const Y& y, std::type_identity<Tensor<T, E, P, R...>>) {
   using A = typename P::axis;
   constexpr std::type_identity<Tensor<T, E, R...>> rest;
-  if constexpr (is_data_axis<A> || std::is_same_v<A, cp> || kind_of<P> == Kind::invariant || kind_of<P> == Kind::replicated)
+  if constexpr (is_data_axis<A> || std::is_same_v<A, cp> || is_domain_piece<P> || kind_of<P> == Kind::invariant ||
+                kind_of<P> == Kind::replicated)
     return bring_all(context, y, rest);
   else return bring_all(context, to<Invariant<A>>(context, y), rest);
 }
@@ -97,7 +118,7 @@ inline constexpr bool samples_first<Tensor<T, E, P...>> = ((!is_data_axis<typena
 
 /// Appends the outputs of one micro-batch to a prediction.
 template <class Context, class Y>
-void append_outputs(const Context& context, const Y& given, Prediction& all) {
+void append_outputs(const Context& context, const Y& given, Gather gather, Prediction& all) {
   static_assert(AnyTensor<Y>,
                 "weft: predict gives one tensor, and this model's outputs are something else: return the one that is asked for");
   if constexpr (AnyTensor<Y>) {
@@ -111,42 +132,47 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
       require_rows_in_order<Y>(context);  // whole samples have no order of positions
     const Y plain = view_of<Y>(given, without_cuts(given.shape()));
     const auto y = bring_all(context, plain, std::type_identity<Y>());
-    const auto host = copy_to_host(y);
-    std::size_t rows = y.shape()[0];
-    const std::size_t width = rows == 0 ? 0 : y.size() / rows, before = all.values.size();
+    std::vector<double> host;
+    for (const auto value : copy_to_host(y)) host.push_back(double(accumulate_t<T>(value)));
+    Shape shape = y.shape();
+    if (gather != Gather::piece) gather_domain(context, std::type_identity<std::remove_const_t<decltype(y)>>(), shape, host);
+    std::size_t rows = shape[0];
+    const std::size_t width = rows == 0 ? 0 : shape.size() / rows, before = all.values.size();
     if constexpr (Context::has(cp{}) && shard_dim<placement_t<Y, cp>> == 0) {
       const std::size_t each = rows_of_sample(context.env, rows * context.size(cp{}));
       const Zigzag cut{detail::sequence_length(context.env) * each, context.size(cp{}), context.rank(cp{})};
       const std::size_t here = std::exchange(rows, rows * context.size(cp{}));
       all.values.resize(before + rows * width);
       for (std::size_t row = 0; row < here; ++row)
-        for (std::size_t i = 0; i < width; ++i)
-          all.values[before + cut.row(row) * width + i] = double(accumulate_t<T>(host[row * width + i]));
+        for (std::size_t i = 0; i < width; ++i) all.values[before + cut.row(row) * width + i] = host[row * width + i];
       context.comm(cp{}).all_reduce(std::span<double>(all.values).subspan(before));  // zero in the rows of other ranks
     } else {
-      all.values.reserve(before + y.size());
-      for (const auto value : host) all.values.push_back(double(accumulate_t<T>(value)));
+      if (before == 0) all.values = std::move(host);
+      else all.values.insert(all.values.end(), host.begin(), host.end());
     }
     const std::size_t samples = rows + (before == 0 ? 0 : all.shape[0]);
-    all.shape = y.shape();
+    all.shape = shape;
     all.shape[0] = samples;
   }
 }
 
 /// Appends the outputs of the model's last unit for one micro-batch, given its hidden input, to a prediction.
-using PredictUnit = void (*)(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, AnyValue& hidden, Prediction& all);
+using PredictUnit = void (*)(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, AnyValue& hidden, Gather gather,
+                             Prediction& all);
 
 template <class Model, class Context>
-void predict_unit(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, [[maybe_unused]] AnyValue& hidden, Prediction& all) {
+void predict_unit(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, [[maybe_unused]] AnyValue& hidden, Gather gather,
+                  Prediction& all) {
   const Context& context = *static_cast<const Context*>(call.context);
   const auto& inputs = *static_cast<const inputs_of_t<Model, Context>*>(call.inputs);
   if constexpr (ModuleModel<Model>) {
-    append_outputs(context, predict_of_module(module_of<Model, Context>(unit), context, inputs.first(call.micro)), all);
+    append_outputs(context, predict_of_module(module_of<Model, Context>(unit), context, inputs.first(call.micro)), gather, all);
   } else {
     using Last = typename ModelTypes<Model, Context>::Last;
     const auto last = [&] { return inputs.last(call.micro); };
-    append_outputs(
-        context, predict_of<Last>(layer_of<Last, Context>(unit), context, hidden.template as<typename Last::Input>(), last), all);
+    append_outputs(context,
+                   predict_of<Last>(layer_of<Last, Context>(unit), context, hidden.template as<typename Last::Input>(), last),
+                   gather, all);
   }
 }
 

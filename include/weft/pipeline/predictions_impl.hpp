@@ -3,10 +3,13 @@
 // Definitions for pipeline/predictions.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/model_aside.hpp>
 #include <weft/pipeline/predictions.hpp>
+#include <weft/tensor/around.hpp>
 
 namespace weft::detail {
 
@@ -18,6 +21,41 @@ WEFT_COLD WEFT_INLINE std::vector<std::uint64_t> extents_of(const Shape& shape) 
 WEFT_COLD WEFT_INLINE Shape without_cuts(const Shape& shape) {
   const std::vector<std::uint64_t> all = extents_of(shape);
   return Shape::of(std::span(all));
+}
+
+WEFT_COLD WEFT_INLINE void gather_pieces(const Communicator& ranks, std::string_view axis, std::size_t dim, Shape& shape,
+                                         std::vector<double>& values) {
+  const std::size_t count = std::size_t(ranks.size()), dims = shape.rank();
+  if (count == 1) return;
+  const std::vector<std::uint64_t> mine = extents_of(shape);
+  std::vector<std::uint64_t> shapes(mine.size() * count);
+  if (ranks.rehearsed())  // as the ranks that are not there
+    for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i] = mine[i % dims];
+  ranks.all_gather(mine, shapes);
+  const Shape first = Shape::of(std::span<const std::uint64_t>(shapes).first(dims));
+  std::vector<std::size_t> counts, extents;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    const Shape piece = Shape::of(std::span<const std::uint64_t>(shapes).subspan(rank * dims, dims));
+    if (with_extent(piece, dim, first[dim]) != first)
+      throw_error<ShapeError>({"predict: the outputs are ", first.text(), " on ", axis, " rank 0 and ", piece.text(), " on ",
+                               axis, " rank ", rank, ": pieces that are gathered differ only in dim ", dim});
+    counts.push_back(piece.size());
+    extents.push_back(piece[dim]);
+  }
+  std::vector<double> pieces(std::accumulate(counts.begin(), counts.end(), std::size_t(0)));
+  ranks.all_gather_v(values, pieces, counts);
+  const Around around(shape, dim);
+  shape[dim] = std::accumulate(extents.begin(), extents.end(), std::size_t(0));
+  values.clear();
+  for (std::size_t outer = 0; outer < around.outer; ++outer) {
+    auto piece = pieces.begin();
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      const std::ptrdiff_t length = std::ptrdiff_t(extents[rank] * around.inner);
+      const auto line = piece + std::ptrdiff_t(outer) * length;
+      values.insert(values.end(), line, line + length);
+      piece += std::ptrdiff_t(counts[rank]);
+    }
+  }
 }
 
 // Gathers the predictions of all shares in the order of the global batch.
@@ -58,11 +96,12 @@ WEFT_COLD WEFT_INLINE void cut_columns(Prediction& all, std::size_t columns) {
 }
 
 // In a rehearsal of a stage before the last: appends zeros of the last stage's output shape.
-WEFT_COLD WEFT_INLINE void rehearse_outputs(Stages& stages, const StepBatch& batch, PredictUnit unit, Prediction& all) {
+WEFT_COLD WEFT_INLINE void rehearse_outputs(Stages& stages, const StepBatch& batch, PredictUnit unit, Gather gather,
+                                            Prediction& all) {
   ModelAside aside(batch, stages.schedule(), int(stages.axes().size(pp{})), *stages.accumulator());
   for (std::size_t micro = 0; micro < batch.share().micro_batches; ++micro) {
     AnyValue hidden = aside.forward(micro, [](std::size_t, AnyValue&) {});
-    unit(*aside.whole().units.back().layer, aside.call_of(micro), hidden, all);
+    unit(*aside.whole().units.back().layer, aside.call_of(micro), hidden, gather, all);
   }
 }
 
@@ -73,12 +112,12 @@ WEFT_INLINE Prediction predict_batch(Stages& stages, StepBatch& batch, PredictUn
   stages.forward_to_last_unit(batch, table, [&](auto& run, auto& layer) {
     for (std::size_t micro = 0; micro < std::size_t(table.micro_batches); ++micro) {
       run.enter(micro);
-      unit(layer, run.call_of(micro), run.last_hidden(micro), all);
+      unit(layer, run.call_of(micro), run.last_hidden(micro), gather, all);
     }
   });
   const AxesInForce& axes = stages.axes();
   if (batch.device().rehearsal() != nullptr && axes.has(pp{}) && all.shape.rank() == 0)
-    rehearse_outputs(stages, batch, unit, all);
+    rehearse_outputs(stages, batch, unit, gather, all);
   stages.finish(batch.engine().hooks);
   if (axes.has(pp{})) {
     const Communicator stages_of_model = axes.comm(pp{});
