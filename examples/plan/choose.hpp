@@ -46,6 +46,7 @@ inline weft::plan::Search search_of(const ChooseOptions& o, const train_gpt::Opt
   search.sequence_parallel = model.precision != "fp16";
   search.element_bytes = model.precision == "fp32" ? 4 : 2;
   search.loss_tokens = 2048;
+  search.host_activations = true;
   if (!o.memory.empty()) search.memory = weft::runtime::bytes_of("plan: --memory", o.memory);
   return search;
 }
@@ -61,6 +62,7 @@ inline train_gpt::Options with_layout(train_gpt::Options run, const weft::plan::
   run.vpp.reset();
   if (weft::plan::takes_chunks(c.order)) run.vpp = c.chunks;
   run.micro_batch = c.micro_batch, run.loss_chunks = c.loss_chunks;
+  run.activations = c.host_activations ? "host" : "device";
   run.global_batch = std::int64_t(c.dp) * c.micro_batch * c.micro_batches;
   return run;
 }
@@ -75,7 +77,8 @@ inline std::string schedule_type_of(const train_gpt::Options& run) {
   return "";  // one forward, one backward
 }
 
-/// The C++ type of the model in its wrappers; micro-batches, recomputation, offload and the loss' parts are run-time options.
+/// The C++ type of the model in its wrappers; micro-batches, recomputation, offload, the place of activations and the loss' parts
+/// are run-time options.
 inline std::string type_of(const train_gpt::Options& run) {
   const std::string element = run.precision == "bf16" ? "bfloat16" : run.precision == "fp16" ? "float16" : "float";
   std::string type = (run.model == "gpt" ? "BasicGpt<" : run.model == "llama" ? "BasicLlama<" : "BasicMixtral<") + element + '>';
@@ -126,6 +129,7 @@ inline std::string command_of(const train_gpt::Options& run) {
   if (run.sequence_parallel) text += " --sequence-parallel";
   number("micro-batch", *run.micro_batch, always), number("global-batch", *run.global_batch, always);
   word("recompute", run.recompute, "none");
+  word("activations", run.activations, "device");
   number("loss-chunks", run.loss_chunks, 1);
   std::string missing;
   for (const auto& [name, is] :

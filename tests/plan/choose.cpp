@@ -49,6 +49,7 @@ void train(
   options.shard.stage = c.zero, options.shard.replicate = std::size_t(c.replicate);
   if (c.offload) options.shard.offload = Offload::host();
   options.loss.chunks = std::size_t(c.loss_chunks);
+  if (c.host_activations) options.activations.on_host = {"block *"};
   options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
   options.pipeline.layers = piece.stage_layers;
   options.pipeline.schedule = schedule::choose(std::string(plan::name_of(c.order)), plan::takes_chunks(c.order) ? c.chunks : 0);
@@ -145,12 +146,14 @@ std::set<Candidate> oracle(const Search& s) {
                               const int edp = s.experts > 0 ? n / pp / (ep * etp) : dp;
                               if (dp % copies != 0 || edp % copies != 0 || (offload && s.memory <= 0)) continue;
                               c.kept = kept, c.zero = std::int8_t(zero), c.replicate = copies, c.offload = offload;
-                              c.loss_chunks = 1;
-                              all.insert(c);
                               const std::int64_t tokens = micro_batch * s.sequence / cp;
-                              if (s.loss_tokens == 0 || s.memory <= 0 || tokens <= s.loss_tokens) continue;
-                              c.loss_chunks = std::int32_t((tokens + s.loss_tokens - 1) / s.loss_tokens);
-                              all.insert(c);
+                              const bool parts = s.loss_tokens != 0 && s.memory > 0 && tokens > s.loss_tokens;
+                              const int chunks_of_loss = parts ? int((tokens + s.loss_tokens - 1) / s.loss_tokens) : 1;
+                              for (const int loss : std::set<int>{1, chunks_of_loss})
+                                for (const bool on_host : std::set<bool>{false, s.host_activations && s.memory > 0}) {
+                                  c.loss_chunks = loss, c.host_activations = on_host;
+                                  all.insert(c);
+                                }
                             }
                     }
           }
@@ -168,6 +171,7 @@ TEST_CASE("the legal layouts are those of an oracle that tries every number") {
         s.kv_heads = ranks == 12 ? 4 : 2, s.sequence = 48, s.columns = 96, s.experts = experts;
         s.memory = node == 4 ? 1e9 : 0;
         s.loss_tokens = ranks % 8 == 0 ? 40 : 0;
+        s.host_activations = ranks % 4 == 0;
         const std::vector<Candidate> listed = plan::candidates(s);
         const std::set<Candidate> distinct(listed.begin(), listed.end());
         INFO(ranks << " ranks, " << node << " a node, experts " << experts << ": " << listed.size());
@@ -186,6 +190,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
   Search s = search_of(16, 32);
   s.memory = 80e9;  // else no layout has offload, or a loss in parts
   s.loss_tokens = 1024;
+  s.host_activations = true;
   plan::CandidateCosts costs(s, machine, training());
   const std::vector<Candidate> all = plan::candidates(s);
   const auto compare = [&](std::string_view name, std::size_t step, const auto& is_one) {
@@ -221,7 +226,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
     return order == one_forward_one_backward || order == interleaved || order == zero_bubble_h1 || order == zbv;
   };
   const bool everything = std::getenv("WEFT_TEST_LONG") != nullptr;
-  const auto plain = [](const Candidate& c) { return c.replicate == 1 && !c.offload && c.loss_chunks == 1; };
+  const auto plain = [](const Candidate& c) { return c.replicate == 1 && !plan::detail::saves_memory(c); };
   compare("1f1b, interleaved, zb-h1 and zbv", everything ? 7 : 61,
           [&](const Candidate& c) { return common(c.order) && plain(c); });
   for (const PipelineOrder order : {gpipe, interleaved_zero_bubble, dualpipev})
@@ -231,10 +236,13 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
                                                : 7,
             [&](const Candidate& c) { return c.order == order && plain(c); });
   compare("hybrid sharding", everything ? 7 : 31,
-          [&](const Candidate& c) { return c.replicate > 1 && !c.offload && c.loss_chunks == 1; });
-  compare("offload", everything ? 11 : 131, [&](const Candidate& c) { return c.offload && c.loss_chunks == 1; });
+          [&](const Candidate& c) { return c.replicate > 1 && !plan::detail::saves_memory(c); });
+  compare("offload", everything ? 11 : 131,
+          [&](const Candidate& c) { return c.offload && c.loss_chunks == 1 && !c.host_activations; });
   compare("loss in parts", everything ? 11 : 61,
-          [&](const Candidate& c) { return c.loss_chunks > 1 && c.replicate == 1 && !c.offload; });
+          [&](const Candidate& c) { return c.loss_chunks > 1 && c.replicate == 1 && !c.offload && !c.host_activations; });
+  compare("activations on the host", everything ? 11 : 131,
+          [&](const Candidate& c) { return c.host_activations && c.replicate == 1 && !c.offload && c.loss_chunks == 1; });
 }
 
 // The formulas for a pipeline's bubbles and activations equal those of its tables.
@@ -390,6 +398,80 @@ TEST_CASE("a loss in parts is for logits that do not fit") {
   CHECK(plan::json_of(chosen).find("\"loss_chunks\": 8") != std::string::npos);
   s.memory = 80e9;  // no layout that surely fits gets parts
   for (const plan::RankedLayout& one : plan::choose(s, machine, options).best) CHECK(one.layout.loss_chunks == 1);
+}
+
+// Every legal layout is rehearsed whole, by an oracle.
+TEST_CASE("activations in host memory are for layouts that do not fit otherwise") {
+  const plan::Machine machine = plan::known_machine("h100");
+  models::LlamaConfig config = llama;
+  config.width = 512, config.layers = 4, config.sequence = 8192;
+  Search s = search_of(2, 2, config);
+  s.host_activations = true, s.memory = 80e9;
+  std::map<Candidate, plan::CandidateCost> all;
+  double least = 1e18, least_on_device = 1e18;
+  for (const Candidate& c : plan::candidates(s)) {
+    const plan::Piece whole{c, s.layers, s.vocabulary};
+    const plan::CandidateCost cost{plan::detail::whole_step(whole, s, machine, training(config)).seconds,
+                                   plan::detail::whole_memory(whole, s, machine, training(config))};
+    all[c] = cost;
+    (c.host_activations ? least : least_on_device) = std::min(c.host_activations ? least : least_on_device, cost.memory);
+  }
+  MESSAGE(all.size() << " layouts: at least " << least_on_device / 1e6 << " MB, with activations on the host " << least / 1e6);
+  REQUIRE(least < 0.95 * least_on_device);
+  const auto best_of = [&](double memory) {
+    s.memory = memory;
+    return plan::choose(s, machine, {.train = training(config), .limit_s = 100, .listed = 20}).best;
+  };
+  const auto fastest_of = [&](double memory) {
+    double seconds = 1e18;
+    for (const auto& [layout, cost] : all)
+      if (cost.memory <= memory) seconds = std::min(seconds, cost.seconds);
+    return seconds;
+  };
+  for (const double share : {0.5, 1.0, 3.0, 10.0, 30.0}) {
+    const double memory = least + share * (least_on_device - least);
+    const std::vector<plan::RankedLayout> best = best_of(memory);
+    MESSAGE("of " << memory / 1e6 << " MB: " << plan::text_of(best[0].layout) << ", " << 1e3 * best[0].step.seconds
+                  << " ms, the oracle's " << 1e3 * fastest_of(memory));
+    CHECK(best[0].memory <= memory);
+    CHECK(best[0].step.seconds <= 1.001 * fastest_of(memory));
+    if (share < 1) CHECK(best[0].layout.host_activations);
+  }
+  for (const plan::RankedLayout& one : best_of(80e9)) CHECK_FALSE(one.layout.host_activations);
+}
+
+TEST_CASE("copies of activations take the time that computation does not hide") {
+  plan::Machine machine = plan::known_machine("h100");
+  models::LlamaConfig config = llama;
+  config.layers = 6;
+  double bytes = 0;
+  const auto seconds = [&](Candidate c, bool on_host, double bandwidth) {
+    c.host_activations = on_host, machine.host_bandwidth = bandwidth;
+    const auto stages = rehearse_stages({.ranks = c.ranks(), .trace = true}, [&](World& world) {
+      training(config)(world, {c, std::int64_t(config.layers), std::int64_t(config.vocabulary)});
+    });
+    bytes = stages.front().notes.last_step.activation_bytes;
+    return plan::estimate(stages, machine).seconds;
+  };
+  for (Candidate c : {Candidate{.micro_batches = 2}, Candidate{.pp = 2, .micro_batches = 4}}) {
+    INFO(plan::text_of(c));
+    const double stays = seconds(c, false, 64e9);
+    CHECK(bytes == 0);
+    CHECK(seconds(c, true, 1e18) == doctest::Approx(stays).epsilon(1e-6).scale(0));
+    const double slow = seconds(c, true, 1e9), one_way = bytes / 2 / (1e9 * machine.link_share);
+    CHECK(bytes > 0);
+    MESSAGE("copies of " << 1e3 * one_way << " ms each way: " << 1e3 * slow << " ms, without " << 1e3 * stays);
+    CHECK(slow >= one_way);
+    CHECK(slow <= stays + 2 * one_way * (c.pp == 1 ? 1 : 2));
+    // A copy of a layer is shorter than its forward, so that only copies without anything beside them cost time.
+    const double fast = seconds(c, true, 1e12), layer = bytes / 2 / (1e12 * machine.link_share) / double(config.layers);
+    CHECK(fast <= stays + 2 * layer);
+    CHECK(fast >= stays);
+  }
+  machine.hides_messages = false;  // cores that compute also copy
+  const Candidate one{.micro_batches = 2};
+  const double stays = seconds(one, false, 0), copied = seconds(one, true, 0);
+  CHECK(copied - stays == doctest::Approx(machine.memory_s(2 * bytes)).scale(0));
 }
 
 TEST_CASE("offload is for memory that does not suffice, and copies of shards for many ranks") {

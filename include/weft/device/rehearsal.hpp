@@ -62,6 +62,7 @@ struct RehearsedWork {
   double kernel_bytes = 0;         ///< read and written by kernels if each element of their operands is touched once
   std::uint64_t copies = 0;        ///< between the host and the device
   double offloaded_bytes = 0;      ///< read from and written to an offload store
+  double activation_bytes = 0;     ///< the part of these that are activations (ModelOptions::activations)
   std::vector<Kernels> kernels;    ///< by kind, in the order of their first launches
   std::vector<Messages> messages;  ///< by axis and operation, in the order of their first calls
 
@@ -184,6 +185,8 @@ struct Rehearsal : RehearsedWork {
     if (trace) trace->add({.kind = RehearsedTrace::Kind::copy});
   }
   void offloaded(std::size_t bytes) { offloaded_bytes += double(bytes); }
+  /// A copy of activations to host memory or back begins, beside computation. Returns its number for RehearsedTrace::wait.
+  std::uint64_t moves_activations(bool to_host, std::size_t bytes);
 
  private:
   [[noreturn]] static void refuse_copies();

@@ -33,6 +33,7 @@ WEFT_COLD WEFT_INLINE RehearsedWork RehearsedWork::since(const RehearsedWork& be
   work.kernel_bytes -= before.kernel_bytes;
   work.copies -= before.copies;
   work.offloaded_bytes -= before.offloaded_bytes;
+  work.activation_bytes -= before.activation_bytes;
   for (std::size_t i = 0; i < before.kernels.size(); ++i) {  // new kinds are only appended to the list
     work.kernels[i].launches -= before.kernels[i].launches;
     work.kernels[i].bytes -= before.kernels[i].bytes;
@@ -136,6 +137,14 @@ WEFT_COLD WEFT_INLINE RehearsedWork::Kernels RehearsedWork::of(std::string_view 
   for (const Kernels& one : kernels)
     if (one.kind == kind) return one;
   return {};
+}
+
+WEFT_COLD WEFT_INLINE std::uint64_t Rehearsal::moves_activations(bool to_host, std::size_t bytes) {
+  activation_bytes += double(bytes);
+  if (!trace) return 0;
+  const std::uint64_t lane = ~std::uint64_t(2 * rank + int(to_host));  // one for each direction, which no other rank shares
+  const std::int32_t group = trace->group_of({.axis = std::string(RehearsedTrace::host_memory), .identity = lane});
+  return trace->start({.kind = RehearsedTrace::Kind::start, .group = group, .amount = double(bytes)});
 }
 
 WEFT_COLD WEFT_INLINE RehearsedWork::Messages RehearsedWork::of(std::string_view axis, std::string_view operation) const {

@@ -32,7 +32,7 @@ class RehearsedTrace {
     copy,       ///< between the host and the device
     call,     ///< a blocking collective; a: its operation; b: for all_to_all_v, the number of other ranks that exchange data with
               ///< this one; amount: bytes as in Rehearsal::Messages
-    start,    ///< a collective that runs concurrently with the program
+    start,    ///< a collective, or a copy to or from host memory, that runs concurrently with the program
     wait,     ///< a: the collective, counted back among the step's starts, from 1
     send,     ///< a: rank in the group, b: tag
     receive,  ///< the program waits for a message of that rank
@@ -49,6 +49,8 @@ class RehearsedTrace {
 
     friend bool operator==(const Event&, const Event&) = default;
   };
+  /// The axis of copies between the device and host memory, which have a group for each direction.
+  static constexpr std::string_view host_memory = "the host's memory";
   /// A communicator. All its ranks use the same identity in their traces.
   struct Group {
     std::string axis;

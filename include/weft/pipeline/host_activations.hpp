@@ -13,6 +13,7 @@
 //   kept.arrive(device);   // before unit.backward(...)
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
@@ -20,6 +21,7 @@
 
 #include <weft/autograd/tape.hpp>
 #include <weft/device/offload_store.hpp>
+#include <weft/device/rehearsal.hpp>
 #include <weft/tensor/made_tensors.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -51,6 +53,32 @@ class HostRecords {
   std::multimap<std::size_t, std::size_t> free_;
 };
 
+/// The copies of a rehearsal that are under way. A block on its way to host memory stays on the device until `settle`, as on a
+/// GPU.
+class RehearsedCopies {
+ public:
+  WEFT_COLD void put(Rehearsal& notes, const Buffer& from, std::size_t bytes) {
+    leaving_.push_back(notes.moves_activations(true, bytes));
+    if (!notes.early) blocks_.push_back(from);
+  }
+  WEFT_COLD void fetch(Rehearsal& notes, std::size_t bytes) { coming_.push_back(notes.moves_activations(false, bytes)); }
+  WEFT_COLD void settle(Rehearsal& notes) {
+    wait(notes, leaving_);
+    blocks_.clear();
+  }
+  WEFT_COLD void arrive(Rehearsal& notes) { wait(notes, coming_); }
+
+ private:
+  static void wait(Rehearsal& notes, std::vector<std::uint64_t>& copies) {
+    for (const std::uint64_t copy : copies)
+      if (notes.trace) notes.trace->wait(copy);
+    copies.clear();
+  }
+
+  std::vector<std::uint64_t> leaving_, coming_;  // numbers of the trace
+  std::vector<Buffer> blocks_;
+};
+
 /// The elements that one unit keeps for the backward of one micro-batch. A block leaves the device if only tensors on the unit's
 /// tape hold it: values that other units or the program still use stay, and so do parameters.
 template <class Exec>
@@ -64,7 +92,7 @@ class HostActivations {
   WEFT_COLD ~HostActivations() {
     if (away_.empty()) return;
     try {
-      traffic(*device_).settle();
+      settle(*device_);
       traffic(*device_).arrive(*device_);
       for (Block& block : away_) records(*device_).give_back(std::move(block.record));
     } catch (...) {  // the device is lost, and its records with it
@@ -75,7 +103,7 @@ class HostActivations {
   /// before, so blocks of at most one unit are held for copies while another computes.
   WEFT_COLD void leave(Device<Exec>& device, MadeTensors& made, const Tape& tape) {
     device_ = &device;
-    traffic(device).settle();
+    settle(device);
     std::map<void*, std::vector<operations::Elements*>> blocks;
     for (operations::Elements* const tensor : made.stop())
       if (tape.holds(tensor) && ElementPlace::buffer(*tensor)) blocks[ElementPlace::buffer(*tensor).get()].push_back(tensor);
@@ -90,16 +118,18 @@ class HostActivations {
         ElementPlace::buffer(*tensor).reset();
       }
       traffic(device).put(device, records(device).store(device), block.record.mapped(), buffer, bytes);
+      if (Rehearsal* const notes = device.rehearsal()) copies(device).put(*notes, buffer, bytes);
     }
   }
   /// Starts the copies to the device, into new blocks. Throws MemoryError if they have no room.
   WEFT_COLD void fetch(Device<Exec>& device) {
     if (away_.empty() || away_.back().buffer) return;
-    traffic(device).settle();
+    settle(device);
     for (Block& block : away_) {
       if (block.buffer) continue;  // started before a MemoryError
       Buffer buffer = device.allocate(block.bytes);
       traffic(device).fetch(device, records(device).store(device), block.record.mapped(), buffer.get(), block.bytes);
+      if (Rehearsal* const notes = device.rehearsal()) copies(device).fetch(*notes, block.bytes);
       block.buffer = std::move(buffer);
     }
   }
@@ -108,6 +138,7 @@ class HostActivations {
     if (away_.empty()) return;
     fetch(device);
     traffic(device).arrive(device);
+    if (Rehearsal* const notes = device.rehearsal()) copies(device).arrive(*notes);
     for (Block& block : away_) {
       for (const auto& [tensor, offset] : block.tensors) {
         ElementPlace::buffer(*tensor) = block.buffer;
@@ -127,6 +158,11 @@ class HostActivations {
   };
   static HostRecords<Exec>& records(Device<Exec>& device) { return device.template cache<HostRecords<Exec>>(); }
   static RecordTraffic<Exec>& traffic(Device<Exec>& device) { return device.template cache<RecordTraffic<Exec>>(); }
+  static RehearsedCopies& copies(Device<Exec>& device) { return device.template cache<RehearsedCopies>(); }
+  static void settle(Device<Exec>& device) {
+    traffic(device).settle();
+    if (Rehearsal* const notes = device.rehearsal()) copies(device).settle(*notes);
+  }
 
   Device<Exec>* device_ = nullptr;  // once values have left
   std::vector<Block> away_;

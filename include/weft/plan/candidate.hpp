@@ -48,12 +48,13 @@ struct Candidate {
   Kept kept = Kept::all;
   std::int8_t zero = 0;
   bool sequence_parallel = false, ulysses = false;
-  bool offload = false;  ///< optimizer state, and in ZeRO-3 the parameters, stay in host memory between uses
+  bool offload = false;           ///< optimizer state, and in ZeRO-3 the parameters, stay in host memory between uses
+  bool host_activations = false;  ///< the blocks' activations are in host memory between forward and backward
 
   int ranks() const { return dp * tp * cp * pp; }
   auto key() const {
     return std::tuple(dp, tp, cp, pp, ep, etp, chunks, micro_batch, micro_batches, order, kept, zero, sequence_parallel, ulysses,
-                      replicate, offload, loss_chunks);
+                      replicate, offload, loss_chunks, host_activations);
   }
   friend bool operator==(const Candidate& a, const Candidate& b) { return a.key() == b.key(); }
   friend bool operator<(const Candidate& a, const Candidate& b) { return a.key() < b.key(); }
@@ -73,6 +74,7 @@ struct Search {
   bool sequence_parallel = true;   ///< layouts with sequence parallelism are searched
   std::int64_t element_bytes = 2;  ///< of the hidden state
   std::int64_t loss_tokens = 0;    ///< per part, in layouts whose loss is computed in parts; 0: none of these is searched
+  bool host_activations = false;   ///< layouts with activations in host memory are searched
   double memory = 0;               ///< bytes per device; 0: unlimited
 };
 
@@ -81,8 +83,8 @@ struct Search {
 /// rows evenly. A rank's stages divide its layers evenly, or the layers of its fullest rank if pp does not divide the model's.
 /// ep * etp divides a stage's ranks evenly; etp is 1 or tp. Without a pipeline there is one order; with one
 /// data-parallel rank there is no sharding. `replicate` is smaller than the number of data-parallel ranks and divides it, dense
-/// as well as expert ranks. Offload and a loss in parts require a memory limit; a layout with one of them follows the same
-/// layout without. Throws UsageError for sizes below 1.
+/// as well as expert ranks. Offload, a loss in parts and activations in host memory require a memory limit; a layout with one of
+/// them follows the same layout without. Throws UsageError for sizes below 1.
 void for_each_candidate(const Search& search, const std::function<void(const Candidate&)>& f);
 std::vector<Candidate> candidates(const Search& search);
 /// The parts of the loss of so many sequences on a rank, each of at most Search::loss_tokens tokens; 1: it is computed whole.

@@ -46,6 +46,7 @@ struct BlockCosts {
   Parts context_bytes, context_calls;        ///< all-reduces of gradients over cp, not included in `backward`
   double saved = 0;                          ///< bytes that a layer's forward saves for its backward
   double temporary = 0, temporary_head = 0;  ///< further bytes: in a block, in the head
+  double host = 0;                           ///< bytes of a layer that are in host memory between its forward and its backward
 };
 
 /// Bytes of one in-flight sequence in a pipeline.
@@ -93,7 +94,7 @@ class CandidateCosts {
   std::size_t rehearsals() const { return rehearsals_; }
 
  private:
-  using Key = std::array<std::int32_t, 9>;
+  using Key = std::array<std::int32_t, 10>;
   using Pieces = std::array<detail::PieceCosts, 3>;
   static constexpr int gathered_layers = 3;  // ZeRO-3 gathers two layers at a time, so memory is linear from the third layer on
   static constexpr int few_sharers = 2, many_sharers = 16;
@@ -110,6 +111,12 @@ class CandidateCosts {
     double first, last, most;
   };
   RankLayers rank_layers(const Candidate& layout) const;
+  /// Copies of activations that no computation hides, in one pipeline stage and micro-batch.
+  struct HostWaits {
+    double waits = 0;  // seconds of a stage without the head, whose first fetch and last put have nothing beside them
+    double after = 0;  // seconds of the forward that pass after its output has been sent
+  };
+  HostWaits host_waits(const Candidate& layout);
   double hidden_bytes(const Candidate& layout) const;  // bytes sent between stages per micro-batch
   std::array<int, 2> neighbours(const Candidate& layout) const;
   detail::PieceCosts read(const Candidate& layout, std::int64_t layers, std::int64_t vocabulary);

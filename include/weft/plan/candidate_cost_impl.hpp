@@ -28,7 +28,8 @@ inline BlockCosts mix(const BlockCosts& a, const BlockCosts& b, double of_b) {
           a.context_calls,
           between(a.saved, b.saved),
           between(a.temporary, b.temporary),
-          between(a.temporary_head, b.temporary_head)};
+          between(a.temporary_head, b.temporary_head),
+          between(a.host, b.host)};
 }
 
 inline comm::Operation operation_of(DataMessage message) {
@@ -48,13 +49,14 @@ WEFT_COLD WEFT_INLINE CandidateCosts::CandidateCosts(const Search& search, const
 }
 
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::block_key(const Candidate& c, int micro_batch) {
-  return {c.tp, c.cp, c.ep, c.etp, micro_batch, int(c.kept), c.sequence_parallel, c.ulysses, c.loss_chunks > 1};
+  return {
+      c.tp, c.cp, c.ep, c.etp, micro_batch, int(c.kept), c.sequence_parallel, c.ulysses, c.loss_chunks > 1, c.host_activations};
 }
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::shard_key(const Candidate& c) {
   return {c.tp, c.ep, c.etp, c.sequence_parallel, c.zero};
 }
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::flight_key(const Candidate& c) {
-  return {c.tp, c.cp, c.ep, c.etp, c.sequence_parallel, c.ulysses, c.loss_chunks > 1};
+  return {c.tp, c.cp, c.ep, c.etp, c.sequence_parallel, c.ulysses, c.loss_chunks > 1, c.host_activations};
 }
 
 /// The micro-batch sizes to rehearse for this one: itself, or the powers of two around it; capped where rows are many.
@@ -91,16 +93,21 @@ WEFT_COLD WEFT_INLINE const detail::BlockCosts& CandidateCosts::block_of(const C
   c.zero = 0, c.micro_batch = micro_batch, c.order = {}, c.offload = false;
   if (asked.loss_chunks > 1) c.loss_chunks = loss_chunks_of(search_, c, micro_batch);
   while (std::int64_t(c.dp) * c.tp * c.cp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
-  const auto [one, two, head] = read_all(c, 1);
+  const int layers = c.host_activations ? 2 : 1;  // one layer's values come back while the next one's backward runs
+  const auto [few, more, head] = read_all(c, layers);
   detail::BlockCosts costs;
-  costs.forward = parts(one.forward, two.forward, head.forward, 1);
-  costs.backward = parts(one.backward, two.backward, head.backward, 1);
-  costs.optimizer = parts(one.optimizer, two.optimizer, head.optimizer, 1);
-  costs.context_bytes = parts(one.context_bytes, two.context_bytes, head.context_bytes, 1);
-  costs.context_calls = parts(one.context_calls, two.context_calls, head.context_calls, 1);
-  costs.saved = two.peak - two.kept - (one.peak - one.kept);
-  costs.temporary = one.peak - one.kept - costs.saved;
-  costs.temporary_head = head.peak - head.kept - costs.saved;
+  costs.forward = parts(few.forward, more.forward, head.forward, layers);
+  costs.backward = parts(few.backward, more.backward, head.backward, layers);
+  costs.optimizer = parts(few.optimizer, more.optimizer, head.optimizer, layers);
+  costs.context_bytes = parts(few.context_bytes, more.context_bytes, head.context_bytes, layers);
+  costs.context_calls = parts(few.context_calls, more.context_calls, head.context_calls, layers);
+  costs.saved = more.peak - more.kept - (few.peak - few.kept);
+  costs.temporary = few.peak - few.kept - layers * costs.saved;
+  costs.temporary_head = head.peak - head.kept - layers * costs.saved;
+  if (c.host_activations) {
+    costs.host = (more.activations - few.activations) / 2;
+    costs.temporary -= layers * costs.host, costs.temporary_head -= layers * costs.host;  // both layers' values are back
+  }
   return blocks_.emplace(key, costs).first->second;
 }
 
@@ -144,7 +151,7 @@ WEFT_COLD WEFT_INLINE bool CandidateCosts::knows(const Candidate& c) const {
 WEFT_COLD WEFT_INLINE Candidate CandidateCosts::shard_piece(const Candidate& asked) {
   Candidate c = asked;
   c.pp = c.chunks = c.cp = c.micro_batch = c.dp = c.replicate = c.loss_chunks = 1;
-  c.micro_batches = 2, c.kept = Kept::all, c.order = {}, c.ulysses = c.offload = false;
+  c.micro_batches = 2, c.kept = Kept::all, c.order = {}, c.ulysses = c.offload = c.host_activations = false;
   while (std::int64_t(c.dp) * c.tp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
   return c;
 }
@@ -220,6 +227,17 @@ WEFT_COLD WEFT_INLINE const detail::OffloadCosts& CandidateCosts::offload(const 
   return offloads_.emplace(key, detail::OffloadCosts{gone.times(sharers), moved.times(sharers)}).first->second;
 }
 
+WEFT_COLD WEFT_INLINE CandidateCosts::HostWaits CandidateCosts::host_waits(const Candidate& c) {
+  if (!c.host_activations || c.pp == 1 || !machine_.hides_messages) return {};
+  Candidate stays = c;
+  stays.host_activations = false;
+  const detail::BlockCosts computing = block(stays);
+  const double copy = machine_.host_copy_s(block(c).host), forward = computing.forward.layer;
+  const double put =
+      c.order == PipelineOrder::gpipe ? 0 : std::min(copy, forward);  // else a backward follows, which waits for it
+  return {put + std::min(copy, computing.backward.layer), std::max(0.0, copy - forward)};
+}
+
 WEFT_COLD WEFT_INLINE double CandidateCosts::hidden_bytes(const Candidate& c) const {
   return double(c.micro_batch) * double(search_.sequence) / c.cp / (c.sequence_parallel ? c.tp : 1) * double(search_.width) *
          double(search_.element_bytes);
@@ -251,6 +269,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const detail::CopyCosts& copies = c.replicate > 1 ? this->copies(c) : no_copies;
   const detail::OffloadCosts& offload = c.offload ? this->offload(c) : no_offload;
   const RankLayers rank_layers = this->rank_layers(c);
+  const HostWaits host = host_waits(c);
   const double m = c.micro_batches;
   const bool alone = c.pp == 1;
   const TableShares tables = table_shares(c);
@@ -264,7 +283,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
     return int(std::clamp(machine_.ranks_per_node / stride, 1.0, ranks));
   };
   const auto of = [&](double layers, double rests, double heads, double parameter_heads) {
-    Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0};
+    Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads) + (c.chunks - heads) * host.waits, 0};
     double sent[3][2] = {};  // seconds by phase: per micro-batch, per step
     for (std::size_t phase = 0; phase < 3; ++phase)
       for (std::size_t axis = 0; axis < 2; ++axis)
@@ -310,7 +329,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const Times middle = alone ? last : of(double(search_.layers) / c.pp, 0, 0, 0);
   const Times fullest = alone ? last : of(rank_layers.most, 0, 0, 0);
   const double busy = last.forward + last.backward;
-  const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, middle.forward, middle.backward);
+  const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, middle.forward - c.chunks * host.after, middle.backward);
   double step =
       std::max(m * busy + last.once, m * (fullest.forward + fullest.backward) + fullest.once) + (alone ? 0 : pipeline.bubble);
   const double work = m * ((c.pp - 1) * (middle.forward + middle.backward) + busy) / c.pp + last.once;
@@ -340,7 +359,9 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
     // One receive buffer, and the sent tensors that wait for an answer.
     const double buffers = alone ? 0 : (sends ? 1 + held.left : 1) * hidden;
     const double activations = stage * (held.left * block.saved + held.waiting * c.micro_batch * flight.waiting);
-    return kept + std::max(0.0, shard.temporary.of(layers, rests, heads, sharers)) + activations + temporary + buffers;
+    // Values are back for a backward, those of a split one in `waiting`, and for the backward of the layer below.
+    const double back = block.host * ((splits_backward(c.order) ? 0 : 1) + (stage > 1 ? 1 : 0));
+    return back + kept + std::max(0.0, shard.temporary.of(layers, rests, heads, sharers)) + activations + temporary + buffers;
   };
   // A recomputed layer needs memory besides the others. With a split backward it is already counted in `waiting`.
   Candidate all = c;

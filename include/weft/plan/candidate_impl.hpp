@@ -112,10 +112,18 @@ class Candidates {
       for (const bool offload : {false, true}) {
         if (offload && s_.memory <= 0) continue;
         c_.offload = offload, c_.loss_chunks = 1;
-        f_(c_);
+        places();
         c_.loss_chunks = loss_chunks_of(s_, c_, c_.micro_batch);
-        if (c_.loss_chunks > 1 && s_.memory > 0) f_(c_);
+        if (c_.loss_chunks > 1 && s_.memory > 0) places();
       }
+    }
+  }
+
+  void places() {
+    for (const bool on_host : {false, true}) {
+      if (on_host && !(s_.host_activations && s_.memory > 0)) break;
+      c_.host_activations = on_host;
+      f_(c_);
     }
   }
 
@@ -182,6 +190,7 @@ WEFT_COLD WEFT_INLINE std::string text_of(const Candidate& c) {
   if (c.offload) text += " offload";
   (((text += ", ") += std::to_string(c.micro_batches)) += " x ") += std::to_string(c.micro_batch);
   if (c.kept != Kept::all) (text += ", recompute ") += name_of(c.kept);
+  if (c.host_activations) text += ", activations on the host";
   if (c.loss_chunks > 1) ((text += ", loss in ") += std::to_string(c.loss_chunks)) += " parts";
   return text;
 }

@@ -28,9 +28,11 @@ WEFT_COLD WEFT_INLINE Branch branch_of(const Candidate& c) {
                          : Branch::one_rank;
 }
 
+/// True if the layout takes time for memory in a way that the search tries only where memory does not suffice.
+inline bool saves_memory(const Candidate& c) { return c.offload || c.loss_chunks > 1 || c.host_activations; }
+
 WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
-  if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || c.offload || c.loss_chunks > 1)
-    return false;
+  if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || saves_memory(c)) return false;
   if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
   if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharding costs less than recomputing
   if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;                  // sharding the optimizer state costs almost nothing
@@ -156,9 +158,9 @@ struct ByFormulas {
   bool complete = true;
 };
 
-/// The fastest layouts by formulas, at most a few hundred. Layouts that differ only in `replicate`, offload and parts of the loss
-/// differ little: for a few fractions of the memory, the fastest of them that needs at most this fraction is kept, since formulas
-/// are inexact.
+/// The fastest layouts by formulas, at most a few hundred. Layouts that differ only in `replicate` and in what saves_memory are
+/// alike: for a few fractions of the memory, the fastest of them that needs at most this fraction is kept, since formulas are
+/// inexact.
 class Fastest {
  public:
   static constexpr double surely = 0.85, at_most = 1.1;  // fractions of the memory: fits despite the formula's error; may fit
@@ -166,7 +168,7 @@ class Fastest {
   explicit Fastest(double memory) : memory_(memory) {}
 
   void add(const Candidate& layout, const CandidateCost& cost) {
-    if (layout.replicate == 1 && !layout.offload && layout.loss_chunks == 1) settle();
+    if (layout.replicate == 1 && !saves_memory(layout)) settle();
     constexpr std::array<double, 3> limits{surely, 1, at_most};
     for (std::size_t i = memory_ > 0 ? 0 : limits.size() - 1; i < limits.size(); ++i)
       if ((memory_ <= 0 || cost.memory <= limits[i] * memory_) && (!alike_[i] || cost.seconds < alike_[i]->cost.seconds))
@@ -219,6 +221,7 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
   Fastest fastest(search.memory);
   double on_device = 0;   // bytes of this layout without offload and with a whole loss, which came before
   double whole_loss = 0;  // the same with this layout's offload
+  double stays = 0;       // the same with its loss, too: bytes with activations on the device
   double best = std::numeric_limits<double>::infinity(), best_of_cp = best, best_before = best;
   int cp = 0;
   bool skips = false;
@@ -232,13 +235,15 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
     const double fits = Fastest::surely * search.memory;
     if (c.offload && on_device <= fits) return;           // offload would only cost time
     if (c.loss_chunks > 1 && whole_loss <= fits) return;  // and so would parts of the loss
+    if (c.host_activations && stays <= fits) return;      // and copies of activations
     if (timer.seconds() > until_s && !costs.knows(c)) {
       found.complete = false;
       return;
     }
     CandidateCost cost{0, costs.memory(c)};
-    if (c.loss_chunks == 1) whole_loss = cost.memory;
-    if (c.loss_chunks == 1 && !c.offload) on_device = cost.memory;
+    if (!c.host_activations) stays = cost.memory;
+    if (!c.host_activations && c.loss_chunks == 1) whole_loss = cost.memory;
+    if (!saves_memory(c)) on_device = cost.memory;
     if (!found.smallest || cost.memory < found.smallest->cost.memory) found.smallest = {c, cost};
     if (search.memory > 0 && cost.memory > Fastest::at_most * search.memory) return;
     ++found.fitting;

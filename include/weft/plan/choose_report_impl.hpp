@@ -94,6 +94,7 @@ WEFT_COLD WEFT_INLINE void write_layout(weft::detail::JsonWriter& json, const Ra
   json.end().member("zero", int(c.zero)).member("replicate", c.replicate);
   json.member("offload", c.offload).member("micro_batch", c.micro_batch).member("micro_batches", c.micro_batches);
   json.member("recompute", name_of(c.kept)).member("loss_chunks", c.loss_chunks);
+  json.member("activations", c.host_activations ? "host" : "device");
   json.member("memory", one.memory).member("seconds", one.step.seconds);
   json.member("tokens_per_second", one.step.tokens_per_second()).member("share_of_peak", one.step.share_of_peak());
   json.member("formula_seconds", one.formulas.seconds).member("formula_memory", one.formulas.memory).key("goes_to").object();

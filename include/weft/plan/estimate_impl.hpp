@@ -61,19 +61,20 @@ WEFT_COLD WEFT_INLINE Counted count(const RehearsedTrace& trace) {
 }
 
 /// Adds the transfers of offloaded state around the optimizer's update. Parameters of ZeRO-3 are transferred earlier, during the
-/// pipeline, but are counted here too, so the result is an upper bound.
+/// pipeline, but are counted here too, so the result is an upper bound. Copies of activations are in the trace.
 WEFT_COLD WEFT_INLINE void add_offload(Replayed& step, const std::vector<RehearsedStage>& stages, const Machine& machine) {
   double longest = 0;
   std::vector<double> added;
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    const double bytes = stages[i].notes.last_step.offloaded_bytes;
+    const RehearsedWork& work = stages[i].notes.last_step;
+    const double bytes = work.offloaded_bytes - work.activation_bytes;
     added.push_back(bytes > 0 ? machine.offload_s(bytes, step.stages[i].optimizer) : 0);
     longest = std::max(longest, added.back());
   }
   if (longest <= 0) return;
   step.seconds += longest;
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    step.stages[i].exposed["the host's memory"] += added[i];
+    step.stages[i].exposed[std::string(RehearsedTrace::host_memory)] += added[i];
     step.stages[i].bubble += longest - added[i];
   }
 }
@@ -92,6 +93,7 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
             }
           },
           [&notes, &machine](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
+            if (group.axis == RehearsedTrace::host_memory) return machine.host_copy_s(e.amount);
             const int here = detail::ranks_here(notes, group, machine.ranks_per_node);
             if (e.kind == Kind::send || e.kind == Kind::receive) return machine.message_s(e.amount, here < group.size);
             const comm::Operation operation = comm::Operation(e.a);

@@ -89,12 +89,15 @@ struct Machine {
     return std::max(launch_s, together_s(exponentials * exponential_s, bytes));
   }
 
+  /// Seconds of a copy between the device and host memory. A device that uses host memory reads and writes each byte there.
+  double host_copy_s(double bytes) const {
+    return host_bandwidth > 0 ? bytes / (host_bandwidth * link_share) : memory_s(2 * bytes);
+  }
   /// Seconds that a step takes longer to move `bytes` bytes from host memory and back: half each way, both at once. They overlap
   /// with `computing_s` if the machine hides messages.
   double offload_s(double bytes, double computing_s) const {
-    if (host_bandwidth <= 0) return memory_s(2 * bytes);  // each byte is read and written once
-    const double one_way = bytes / 2 / (host_bandwidth * link_share);
-    return hides_messages ? std::max(0.0, one_way - computing_s) : 2 * one_way;
+    const double one_way = host_copy_s(bytes / 2);
+    return host_bandwidth > 0 && hides_messages ? std::max(0.0, one_way - computing_s) : 2 * one_way;
   }
 
   /// Seconds of a collective on `ranks` ranks, `here` of them in each node. Rings for long messages; trees for all_reduce of

@@ -39,7 +39,8 @@ using ByMessage = std::array<std::array<std::array<T, data_messages>, 2>, 3>;
 struct PieceCosts {
   double forward = 0, backward = 0, optimizer = 0;
   double kept = 0, peak = 0;
-  double offloaded = 0;                            ///< bytes moved to host memory and back
+  double offloaded = 0;                            ///< bytes of state moved to host memory and back
+  double activations = 0;                          ///< the same of activations
   double context_bytes = 0, context_calls = 0;     ///< all-reduces of gradients over cp, not included in `backward`
   ByMessage<std::array<double, 2>> messages = {};  ///< bytes and calls
 };

@@ -54,7 +54,8 @@ WEFT_COLD WEFT_INLINE PieceCosts piece_costs(const Piece& piece, const Machine& 
   costs.optimizer = step.seconds - end;
   costs.kept = double(notes.kept.current);
   costs.peak = double(notes.peak);
-  costs.offloaded = notes.last_step.offloaded_bytes;
+  costs.activations = notes.last_step.activation_bytes;
+  costs.offloaded = notes.last_step.offloaded_bytes - costs.activations;
   std::size_t actions = 0, phase = 0;
   for (std::size_t i = 0; i < trace.size(); ++i) actions += trace[i].kind == Kind::end;
   for (std::size_t i = 0; i < trace.size(); ++i) {
