@@ -25,6 +25,7 @@
 #include <weft/data/corpus.hpp>
 #include <weft/data/dataset.hpp>
 #include <weft/data/loader.hpp>
+#include <weft/data/mixture.hpp>
 #include <weft/data/source_files.hpp>
 #include <weft/data/token_windows.hpp>
 
@@ -45,6 +46,7 @@ class TokenFiles {
     ends_.push_back(size() + files_.back().size());
   }
   std::size_t files() const { return files_.size(); }
+  const weft::data::TokenWindows& file(std::size_t i) const { return files_[i]; }
   std::size_t tokens() const { return tokens_; }
   std::size_t sequence() const { return sequence_; }
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
@@ -87,6 +89,7 @@ struct ValidationSet {
 struct Data {
   std::shared_ptr<const weft::data::Corpus> text;
   std::shared_ptr<const TokenFiles> training;
+  std::shared_ptr<const weft::data::Mixture<TokenFiles::Fields>> mixture;  ///< of `training`'s files by --weights; else null
   std::shared_ptr<const PackedSamples> conversations;
   std::vector<ValidationSet> validation;
   std::vector<weft::data::Tokens> token_files;
@@ -175,9 +178,12 @@ inline Data read_tokens(Options& o) {
   }
   auto training = std::make_shared<TokenFiles>(std::size_t(o.sequence));
   auto ends = std::make_shared<TokenFiles>(std::size_t(o.sequence));
+  using Mixture = weft::data::Mixture<TokenFiles::Fields>;
+  std::vector<Mixture::Part> parts;
   for (std::size_t i = 0; i < kept_back.size(); ++i) {
     const weft::data::Tokens& tokens = data.token_files[i];
     training->add(tokens.part(0, tokens.size() - kept_back[i]));
+    if (!o.weights.empty()) parts.emplace_back(training->file(i), o.weights[i]);
     if (o.validation_fraction > 0) ends->add(tokens.part(tokens.size() - kept_back[i], kept_back[i]));
   }
   if (o.validation_fraction > 0) data.validation.push_back(set_of<TokenFiles>("", ends, ends->tokens()));
@@ -189,6 +195,10 @@ inline Data read_tokens(Options& o) {
   }
   data.training = std::move(training);
   identity.set("validation-fraction", o.validation_fraction);
+  if (!parts.empty()) {
+    data.mixture = std::make_shared<const Mixture>(std::move(parts), weft::data::MixtureOptions{.seed = std::uint64_t(o.seed)});
+    identity.set("weights", o.weights_text());
+  }
   o.data_identity = std::move(identity);
   return data;
 }
@@ -256,7 +266,9 @@ class RankData {
                                             .seed = std::uint64_t(o.seed),
                                             .first_step = first_step,
                                             .steps = std::uint64_t(o.steps) - std::min(first_step, std::uint64_t(o.steps))};
-    if (data.training) {
+    if (data.mixture) {
+      take(data.mixture, options);
+    } else if (data.training) {
       take(data.training, options);
     } else if (data.conversations) {
       take(data.conversations, options);

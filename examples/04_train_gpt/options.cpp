@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -105,6 +107,12 @@ Options::Range Options::elastic_range() const {
   return range;
 }
 
+std::string Options::weights_text() const {
+  std::ostringstream text;
+  for (std::size_t i = 0; i < weights.size(); ++i) text << (i == 0 ? "" : ",") << weights[i];
+  return text.str();
+}
+
 std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   Options o = defaults;
   using command_line::number;
@@ -122,6 +130,10 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
                  "conversations (.jsonl)")
       ->expected(1, -1)
       ->type_name("FILE...");
+  app.add_option("--weights", o.weights,
+                 "Weights of the token files in --data: their shares of all samples (default: their numbers of windows)")
+      ->expected(1, -1)
+      ->type_name("W...");
   app.add_option("--vocabulary", o.vocabulary,
                  "--data are token files (.bin, as nanoGPT and llm.c write them), with tokens below it (GPT-2: 50257)")
       ->check(whole(1, std::numeric_limits<std::int32_t>::max()));
@@ -449,6 +461,16 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
                              " is a token file by its name, which needs --vocabulary N, with tokens below N (GPT-2: 50257)");
   if (o.of_tokens() && o.data.empty())
     throw weft::UsageError(who + "--vocabulary is of token files: it needs --data FILE...; a text has the 256 bytes");
+  if (!o.weights.empty()) {
+    if (!o.of_tokens() || o.of_conversations())
+      throw weft::UsageError(who + "--weights is of token files: it needs --data FILE.bin... and --vocabulary");
+    if (o.weights.size() != o.data.size())
+      throw weft::UsageError(who + "--weights " + o.weights_text() + ": one weight for each file of --data, which has " +
+                             std::to_string(o.data.size()));
+    for (const double weight : o.weights)
+      if (!(weight > 0) || !std::isfinite(weight))
+        throw weft::UsageError(who + "--weights " + o.weights_text() + ": a weight is a number above 0");
+  }
   if (!o.of_tokens() && app.count("--token-type") > 0)
     throw weft::UsageError(who + "--token-type is of token files: it needs --vocabulary");
   if (o.of_tokens() && !o.of_conversations() && app.count("--prompt") == 0) o.prompt = "0";

@@ -25,6 +25,7 @@ struct Options {
   std::string program = "train_gpt";  ///< the name in messages
   bool finetunes = false;             ///< the program has --lora and related options, and starts from --load
   std::vector<std::string> data;
+  std::vector<double> weights;  ///< of the token files in --data; empty: each window occurs once per epoch
   std::string token_type = "auto";
   std::optional<std::int64_t> vocabulary;            ///< of token files and conversations
   std::string tokenizer;                             ///< of conversations: a tokenizer.json, or its folder
@@ -99,6 +100,8 @@ struct Options {
     const std::int64_t made = product({dense / std::gcd(dense, expert), expert, pp});
     return made > 1 ? made : 2;
   }
+  /// "3,1": --weights as a setting of the data's identity.
+  std::string weights_text() const;
   /// The numbers of --pp-layers; empty: equal numbers, or numbers that are not chosen yet. Throws UsageError.
   std::vector<std::size_t> stage_layers() const;
   /// True if the data are conversations, which a tokenizer makes tokens of.

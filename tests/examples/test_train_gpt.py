@@ -199,6 +199,29 @@ for files, words, expected in [("odd.bin", LARGE, "its 11998 bytes are no whole 
 SMALL = f"--data {raw} {raw} {TOKENS}"
 other_loss, other = trained("tokens_two", "--dp 4 --optimizer muon")
 check(other and other[-1]["loss"] < other[0]["loss"] and abs(other_loss - loss) < 0.2, f"two token files: {other_loss}")
+# Files by weight: the same samples in each layout and after a resume, other ones than with other weights.
+low, high = scratch / "low.bin", scratch / "high.bin"
+low.write_bytes(struct.pack("<4000H", *[i * i % 7 for i in range(4000)]))
+high.write_bytes(struct.pack("<2000H", *[290 - i % 5 for i in range(2000)]))
+SMALL = f"--data {low} {high} {TOKENS}"
+_, even = trained("weights_even", "--ranks 1 --weights 1 1")
+_, one = trained("weights", "--ranks 1 --weights 9 1")
+_, other = trained("weights_layout", "--dp 2 --tp 2 --weights 9 1")
+check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"weights: losses {other} are not those of one rank {one}")
+check(one and even and abs(one[-1]["loss"] - even[-1]["loss"]) > 1e-3, f"weights: other weights give other losses: {one} {even}")
+saved = f"--optimizer adamw --weights 9 1 --checkpoint {scratch}/weights_checkpoint"
+result = run(f"{SMALL} {saved} --ranks 1 --every 4 --output {scratch}/weights_first")
+check(result.returncode == 0, f"weights: {result.stderr}")
+shutil.rmtree(scratch / "weights_checkpoint/step-00000006")
+result = run(f"{SMALL} {saved} --dp 2 --resume --output {scratch}/weights_resumed")
+again = [r["loss"] for r in records(scratch / "weights_resumed")]
+check(result.returncode == 0 and again and close(again[-2:], [r["loss"] for r in one][4:], 2e-4), f"weights: resumed: {again} {one} {result.stderr}")
+result = run(f"{SMALL} {saved} --resume --output {scratch}/weights_other".replace("--weights 9 1", "--weights 8 1"))
+check(result.returncode == 2 and "has weights 9,1, and this one has 8,1" in result.stderr, f"weights: resumed with other weights: {result.returncode} {result.stderr}")
+for words, expected in [(f"{SMALL} --weights 1", "--weights 1: one weight for each file of --data, which has 2"), (f"{SMALL} --weights 1 0", "--weights 1,0: a weight is a number above 0"),
+                        (f"{BYTES} --weights 1", "--weights is of token files: it needs --data FILE.bin... and --vocabulary")]:
+    result = run(f"{words} --output {scratch}/weights_refused")
+    check(result.returncode == 2 and expected in result.stderr and result.stderr.count("\n") == 1, f"{words}: {result.returncode} {result.stderr}")
 SMALL = BYTES
 result = run(f"--data {raw} {TOKENS} --vocabulary 200 --output {scratch}/tokens_wrong".replace("--vocabulary 300 ", ""))
 check(result.returncode == 2 and "is not in the vocabulary(200)" in result.stderr and result.stderr.count("\n") == 1, f"a token above the vocabulary: {result.returncode} {result.stderr}")
