@@ -141,6 +141,7 @@ inline void memory_of_model(const MemoryOptions& o) {
   const auto with_least = [&](const weft::RehearsedStage& stage) {
     nlohmann::ordered_json json = as_json(bytes_of(stage));
     json["least_total"] = stage.least_peak;
+    if (o.activations == "host") json["host_activations"] = stage.notes.host_activation_bytes;
     if (o.elastic) json["elastic_copies"] = stage.notes.elastic_bytes;
     return json;
   };
@@ -188,12 +189,16 @@ inline void memory_of_model(const MemoryOptions& o) {
   }
   if (stages.size() > 1) add("the largest", largest);
   print(rows);
-  if (o.elastic) {
-    const auto most = std::max_element(
-        stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.notes.elastic_bytes < b.notes.elastic_bytes; });
+  const auto most = [&](std::size_t weft::Rehearsal::*bytes) {
+    std::size_t found = 0;
+    for (const weft::RehearsedStage& stage : stages) found = std::max(found, stage.notes.*bytes);
+    return in_units(double(found));
+  };
+  if (o.activations == "host")
+    std::printf("\nactivations: they take %s of host memory on a rank\n", most(&weft::Rehearsal::host_activation_bytes).c_str());
+  if (o.elastic)
     std::printf("\nelastic: the copies of two steps take %s of host memory on a rank\n",
-                in_units(double(most->notes.elastic_bytes)).c_str());
-  }
+                most(&weft::Rehearsal::elastic_bytes).c_str());
 }
 
 inline void add_memory(CLI::App& app) {

@@ -96,5 +96,5 @@ TEST_CASE("the choice of a layout offers stages by cost, and layers that pp does
   REQUIRE(whole.stage_layers.size() == 4);
   CHECK(whole.stage_layers.back() < whole.stage_layers.front());
   CHECK(plan::detail::whole_step(whole, search, machine, training).seconds < equal.seconds);
-  CHECK(plan::detail::whole_memory(whole, search, machine, training) > 0);
+  CHECK(plan::detail::whole_memory(whole, search, machine, training).device > 0);
 }

@@ -201,7 +201,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
       const plan::CandidateCost cost = costs.of(these[i]);
       CHECK(costs.knows(these[i]));
       const plan::Estimate whole = plan::detail::whole_step({these[i], s.layers, s.vocabulary}, s, machine, training());
-      const double bytes = plan::detail::whole_memory({these[i], s.layers, s.vocabulary}, s, machine, training());
+      const double bytes = plan::detail::whole_memory({these[i], s.layers, s.vocabulary}, s, machine, training()).device;
       time.push_back(std::abs(cost.seconds / whole.seconds - 1)), memory.push_back(std::abs(cost.memory / bytes - 1));
       if (time.back() > 0.5 || memory.back() > 0.5)
         MESSAGE(plan::text_of(these[i]) << ": time " << cost.seconds << " for " << whole.seconds << ", memory "
@@ -334,7 +334,7 @@ TEST_CASE("every schedule has a step of many micro-batches, on any number of sta
         training()(world, {c, s.layers, s.vocabulary});
       });
       CHECK(step.seconds == doctest::Approx(really.seconds).epsilon(0.01).scale(0));
-      CHECK(plan::detail::whole_memory({c, s.layers, s.vocabulary}, s, machine, training()) > 0);
+      CHECK(plan::detail::whole_memory({c, s.layers, s.vocabulary}, s, machine, training()).device > 0);
     }
 }
 
@@ -402,7 +402,7 @@ TEST_CASE("a loss in parts is for logits that do not fit") {
 
 // Every legal layout is rehearsed whole, by an oracle.
 TEST_CASE("activations in host memory are for layouts that do not fit otherwise") {
-  const plan::Machine machine = plan::known_machine("h100");
+  plan::Machine machine = plan::known_machine("h100");
   models::LlamaConfig config = llama;
   config.width = 512, config.layers = 4, config.sequence = 8192;
   Search s = search_of(2, 2, config);
@@ -412,7 +412,7 @@ TEST_CASE("activations in host memory are for layouts that do not fit otherwise"
   for (const Candidate& c : plan::candidates(s)) {
     const plan::Piece whole{c, s.layers, s.vocabulary};
     const plan::CandidateCost cost{plan::detail::whole_step(whole, s, machine, training(config)).seconds,
-                                   plan::detail::whole_memory(whole, s, machine, training(config))};
+                                   plan::detail::whole_memory(whole, s, machine, training(config)).device};
     all[c] = cost;
     (c.host_activations ? least : least_on_device) = std::min(c.host_activations ? least : least_on_device, cost.memory);
   }
@@ -434,10 +434,28 @@ TEST_CASE("activations in host memory are for layouts that do not fit otherwise"
     MESSAGE("of " << memory / 1e6 << " MB: " << plan::text_of(best[0].layout) << ", " << 1e3 * best[0].step.seconds
                   << " ms, the oracle's " << 1e3 * fastest_of(memory));
     CHECK(best[0].memory <= memory);
-    CHECK(best[0].step.seconds <= 1.001 * fastest_of(memory));
+    CHECK(best[0].step.seconds <= 1.02 * fastest_of(memory));  // of layouts that are alike, formulas choose
     if (share < 1) CHECK(best[0].layout.host_activations);
   }
   for (const plan::RankedLayout& one : best_of(80e9)) CHECK_FALSE(one.layout.host_activations);
+  machine.host_memory = 1e6;  // of two ranks, whose activations have no room there
+  s.memory = (least + least_on_device) / 2;
+  CHECK_THROWS_WITH_AS(plan::choose(s, machine, {.train = training(config)}), doctest::Contains("none fits into"), MemoryError);
+}
+
+TEST_CASE("host memory of activations: the formula beside rehearsals") {
+  const plan::Machine machine = plan::known_machine("h100");
+  const Search s = search_of(4, 16);
+  plan::CandidateCosts costs(s, machine, training());
+  for (Candidate c : {Candidate{.dp = 4, .micro_batch = 2, .micro_batches = 2}, Candidate{.tp = 2, .pp = 2, .micro_batches = 16},
+                      Candidate{.pp = 4, .chunks = 2, .micro_batches = 16, .order = PipelineOrder::interleaved},
+                      Candidate{.pp = 4, .micro_batches = 16, .order = PipelineOrder::gpipe}}) {
+    c.host_activations = true;
+    INFO(plan::text_of(c));
+    const double bytes = plan::detail::whole_memory({c, s.layers, s.vocabulary}, s, machine, training()).host;
+    CHECK(bytes > 0);
+    CHECK(costs.host_memory(c) == doctest::Approx(bytes).epsilon(0.1).scale(0));
+  }
 }
 
 TEST_CASE("copies of activations take the time that computation does not hide") {

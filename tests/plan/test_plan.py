@@ -293,12 +293,13 @@ for one in [chosen["tree"], *chosen["best"][:3]]:
         check(result.returncode == 0, f"{one['command']}: {result.stderr}")
         axes = {axis["axis"]: axis["size"] for axis in json.load(open(notes))["axes"]}
         check(all(axes.get(axis, 1) == one[axis] for axis in ("dp", "tp", "cp", "pp")), f"{one['command']}: {axes}")
-# Each choice can be pasted, and is in the type: a layout of each schedule, one with copies of its shards, one with offload.
+# Each choice can be pasted, and is in the type: a layout of each schedule, one with copies of its shards, one with offload, one with activations on the host.
 few = model.replace("--layers 4", "--layers 8")
-many = [one for options in ("--world 8 --global-batch 64 --memory 60MB --ranks-per-node 1", "--world 8 --global-batch 16 --memory 20MB", "--world 64 --global-batch 64 --memory 12MB")
+many = [one for options in ("--world 8 --global-batch 64 --memory 60MB --ranks-per-node 1", "--world 8 --global-batch 16 --memory 20MB", "--world 64 --global-batch 64 --memory 12MB",
+                            "--world 8 --global-batch 16 --ranks-per-node 1")
         for one in as_json(f"choose {few} --machine h100 {options} --limit 40 --listed 500")["best"]]
 asked = {name: lambda one, name=name: one["pp"] > 1 and one["schedule"] == name for name in ("1f1b", "gpipe", "interleaved", "interleaved-zb", "zb-h1", "zbv", "dualpipev")}
-asked |= {"copies": lambda one: one["replicate"] > 1, "offload": lambda one: one["offload"]}
+asked |= {"copies": lambda one: one["replicate"] > 1, "offload": lambda one: one["offload"], "host activations": lambda one: one["activations"] == "host"}
 said = {"gpipe": "schedule::GPipe>", "interleaved": "schedule::Interleaved<", "interleaved-zb": "schedule::InterleavedZeroBubble<", "zb-h1": "schedule::ZeroBubbleH1>",
         "zbv": "schedule::Zbv>", "dualpipev": "schedule::DualPipeV>", "copies": "HybridSharding<"}
 for name, is_asked in asked.items():
@@ -307,7 +308,7 @@ for name, is_asked in asked.items():
         check(False, f"no layout with {name} among {len(many)}")
         continue
     check(said.get(name, "models::") in one["type"], f"{name}: {one['type']}")
-    option = {"1f1b": "", "copies": f"--replicate {one['replicate']}", "offload": "--offload host"}.get(name, f"--schedule {name}")
+    option = {"1f1b": "", "copies": f"--replicate {one['replicate']}", "offload": "--offload host", "host activations": "--activations host"}.get(name, f"--schedule {name}")
     check(option in one["command"] and ("--vpp" in one["command"]) == one["schedule"].startswith("interleaved"), f"{name}: {one['command']}")
     ranks = one["dp"] * one["tp"] * one["cp"] * one["pp"]
     result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), *one["command"].split()[2:], "--rehearse", f"{ranks}:0"], capture_output=True, text=True, timeout=60)

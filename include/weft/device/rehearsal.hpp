@@ -102,9 +102,10 @@ struct Rehearsal : RehearsedWork {
   /// From the beginning of the last training step to the end of its optimizer's step. With several optimizers that step in turn,
   /// a step contains one step of each: it ends when one of them steps again.
   RehearsedWork last_step;
-  MemoryUse kept;                      ///< after the last optimizer's step; without one, before the last forward
-  std::size_t peak = 0, reserved = 0;  ///< at the end of the program
-  std::size_t elastic_bytes = 0;       ///< host memory of the copies of an elastic run (elastic/copies.hpp)
+  MemoryUse kept;                         ///< after the last optimizer's step; without one, before the last forward
+  std::size_t peak = 0, reserved = 0;     ///< at the end of the program
+  std::size_t host_activation_bytes = 0;  ///< host memory of activations (ModelOptions::activations)
+  std::size_t elastic_bytes = 0;          ///< host memory of the copies of an elastic run (elastic/copies.hpp)
   /// The communicators' axes, in the order of their creation; with several meshes, the distinct ones.
   std::vector<Axis> axes;
   /// Names of the units that this rank trains, as traces have them ("block 3"), chunk by chunk. Empty for a custom training

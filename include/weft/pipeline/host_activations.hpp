@@ -43,7 +43,10 @@ class HostRecords {
   }
   Record take(Device<Exec>& device, std::size_t bytes) {
     auto free = free_.lower_bound(bytes);
-    if (free == free_.end() || free->first > 2 * bytes) free = free_.emplace(bytes, store(device).record(bytes));
+    if (free == free_.end() || free->first > 2 * bytes) {
+      free = free_.emplace(bytes, store(device).record(bytes));
+      if (Rehearsal* const notes = device.rehearsal()) notes->host_activation_bytes += bytes;
+    }
     return free_.extract(free);
   }
   void give_back(Record record) { free_.insert(std::move(record)); }

@@ -89,6 +89,8 @@ class CandidateCosts {
   /// Bytes of the fullest rank.
   double memory(const Candidate& layout);
   CandidateCost of(const Candidate& layout);
+  /// Bytes of host memory that the fullest rank's activations take.
+  double host_memory(const Candidate& layout);
   /// True if the costs of `layout` need no further rehearsal.
   bool knows(const Candidate& layout) const;
   std::size_t rehearsals() const { return rehearsals_; }

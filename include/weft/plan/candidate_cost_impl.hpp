@@ -383,6 +383,17 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
   return most;
 }
 
+WEFT_COLD WEFT_INLINE double CandidateCosts::host_memory(const Candidate& c) {
+  if (!c.host_activations) return 0;
+  int most = 1;  // micro-batches of a stage whose backward has not begun
+  if (c.pp > 1) {
+    const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, 1, 2);
+    for (const auto& rank : {pipeline.first, pipeline.last})
+      for (const detail::Held& held : rank) most = std::max(most, held.left);
+  }
+  return block(c).host * most * rank_layers(c).most / c.chunks;
+}
+
 WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) { return {seconds(c), memory(c)}; }
 
 }  // namespace weft::plan

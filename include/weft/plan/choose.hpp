@@ -42,6 +42,7 @@ struct RankedLayout {
   std::vector<std::size_t> stage_layers = {};  ///< the layers of each stage if numbers by cost are faster; else empty
   Estimate step;
   double memory = 0;       ///< upper bound of the fullest rank's bytes
+  double host_memory = 0;  ///< bytes of host memory that the fullest rank's activations take
   CandidateCost formulas;  ///< estimate by formulas
   LayoutNames names;
   std::string why;  ///< comparison with the tree's answer, or with the next layout
@@ -58,8 +59,9 @@ struct Chosen {
   double seconds = 0;                                 ///< duration of the search
 };
 
-/// Searches. Throws UsageError for sizes below 1, LayoutError if no layout is legal, MemoryError if none fits. The MemoryError
-/// gives the smallest need.
+/// Searches. A layout fits if its ranks have room on their devices, and the activations of a node's ranks in
+/// Machine::host_memory. Throws UsageError for sizes below 1, LayoutError if no layout is legal, MemoryError if none fits. The
+/// MemoryError gives the smallest need.
 Chosen choose(const Search& search, const Machine& machine, const ChooseOptions& options);
 
 namespace detail {
@@ -73,8 +75,11 @@ std::string reason_of(const Search& search, const Candidate& layout, double memo
 
 /// The step of a whole layout with all stages. A long step is extrapolated from fewer micro-batches.
 Estimate whole_step(const Piece& whole, const Search& search, const Machine& machine, const TrainPiece& train);
-/// Upper bound of the fullest rank's bytes.
-double whole_memory(const Piece& whole, const Search& search, const Machine& machine, const TrainPiece& train);
+/// Upper bound of the fullest rank's bytes on its device, and the bytes of host memory of its activations.
+struct WholeMemory {
+  double device = 0, host = 0;
+};
+WholeMemory whole_memory(const Piece& whole, const Search& search, const Machine& machine, const TrainPiece& train);
 /// The layers of each stage by cost, from the times of a rehearsed step with equal numbers; empty if these are the same.
 std::vector<std::size_t> stages_by_cost(const Candidate& layout, const Search& search, const Estimate& step);
 /// Number of layer passes that whole_step and whole_memory rehearse.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -98,16 +99,17 @@ WEFT_COLD WEFT_INLINE Estimate whole_step(const Piece& whole, const Search& sear
   return step;
 }
 
-WEFT_COLD WEFT_INLINE double whole_memory(const Piece& asked, const Search& search, const Machine& machine,
-                                          const TrainPiece& train) {
+WEFT_COLD WEFT_INLINE WholeMemory whole_memory(const Piece& asked, const Search& search, const Machine& machine,
+                                               const TrainPiece& train) {
   Piece whole = asked;
   const Candidate& c = whole.layout;
   whole.layout.micro_batches = sampled(c, search)[1];
-  double most = 0;
+  WholeMemory most;
   const auto rehearsed = [&](int rank) {
     const Rehearsal notes = runtime::rehearse({.rank = rank, .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node},
                                               [&](World& world) { train(world, whole); });
-    most = std::max(most, double(notes.peak));
+    most.device = std::max(most.device, double(notes.peak));
+    most.host = std::max(most.host, double(notes.host_activation_bytes));
     return notes.fullest;
   };
   // Embedding and most micro-batches in flight, the next (which may have more layers), middle, head.
@@ -213,7 +215,13 @@ class Timer {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };
 
-WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, CandidateCosts& costs, const Timer& timer,
+/// Bytes of host memory that each rank of a node has; infinity: without a limit.
+inline double host_share(const Machine& machine, const Search& search) {
+  if (machine.host_memory <= 0) return std::numeric_limits<double>::infinity();
+  return machine.host_memory / double(std::min(search.ranks, search.ranks_per_node));
+}
+
+WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, CandidateCosts& costs, double host, const Timer& timer,
                                                     double until_s) {
   constexpr std::size_t most_of_a_branch = 8;
   constexpr double hopeless = 1.2;  // factor of time above which larger cp is given up
@@ -240,6 +248,7 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
       found.complete = false;
       return;
     }
+    if (c.host_activations && costs.host_memory(c) > Fastest::at_most * host) return;
     CandidateCost cost{0, costs.memory(c)};
     if (!c.host_activations) stays = cost.memory;
     if (!c.host_activations && c.loss_chunks == 1) whole_loss = cost.memory;
@@ -273,7 +282,8 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   Machine machine = given;
   machine.ranks_per_node = int(search.ranks_per_node);
   CandidateCosts costs(search, machine, options.train);
-  const detail::ByFormulas found = detail::search_by_formulas(search, costs, timer, 0.45 * options.limit_s);
+  const double host = detail::host_share(machine, search);
+  const detail::ByFormulas found = detail::search_by_formulas(search, costs, host, timer, 0.45 * options.limit_s);
   if (found.legal == 0)
     throw_error<LayoutError>({"choose: no layout of ", search.ranks, " ranks is legal: global batch(", search.global_batch,
                               "), heads(", search.heads, "), layers(", search.layers, ") and sequence(", search.sequence,
@@ -301,7 +311,9 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     RankedLayout layout;
     layout.layout = one.layout, layout.formulas = one.cost;
     Piece whole{one.layout, search.layers, search.vocabulary};
-    layout.memory = detail::whole_memory(whole, search, machine, options.train);
+    const detail::WholeMemory bytes = detail::whole_memory(whole, search, machine, options.train);
+    layout.memory = bytes.device, layout.host_memory = bytes.host;
+    if (bytes.host > host) return nullptr;
     least = std::min(least, layout.memory);
     if (search.memory > 0 && layout.memory > search.memory) return nullptr;
     layout.step = detail::whole_step(whole, search, machine, options.train);
@@ -310,10 +322,13 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     if (layout.step.seconds < near * best) whole.stage_layers = detail::stages_by_cost(one.layout, search, layout.step);
     if (!whole.stage_layers.empty()) {
       const Estimate by_cost = detail::whole_step(whole, search, machine, options.train);
-      const double bytes =
-          by_cost.seconds < layout.step.seconds ? detail::whole_memory(whole, search, machine, options.train) : 0;
-      if (bytes > 0 && (search.memory <= 0 || bytes <= search.memory))
-        layout.stage_layers = whole.stage_layers, layout.step = by_cost, layout.memory = bytes;
+      const detail::WholeMemory again = by_cost.seconds < layout.step.seconds
+                                            ? detail::whole_memory(whole, search, machine, options.train)
+                                            : detail::WholeMemory();
+      if (again.device > 0 && (search.memory <= 0 || again.device <= search.memory) && again.host <= host) {
+        layout.stage_layers = whole.stage_layers, layout.step = by_cost;
+        layout.memory = again.device, layout.host_memory = again.host;
+      }
     }
     whole.stage_layers = layout.stage_layers;
     best = std::min(best, layout.step.seconds);
@@ -334,7 +349,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     if (rehearsed.size() >= options.listed && one.cost.seconds > hopeless * best) break;
     rehearse(one);
   }
-  if (rehearsed.empty()) none_fits(least);
+  if (rehearsed.empty()) none_fits(std::isfinite(least) ? least : found.smallest->cost.memory);
   for (auto& [layout, ranked] : rehearsed) chosen.best.push_back(std::move(ranked));
   std::sort(chosen.best.begin(), chosen.best.end(),
             [](const RankedLayout& a, const RankedLayout& b) { return a.step.seconds < b.step.seconds; });

@@ -95,7 +95,7 @@ WEFT_COLD WEFT_INLINE void write_layout(weft::detail::JsonWriter& json, const Ra
   json.member("offload", c.offload).member("micro_batch", c.micro_batch).member("micro_batches", c.micro_batches);
   json.member("recompute", name_of(c.kept)).member("loss_chunks", c.loss_chunks);
   json.member("activations", c.host_activations ? "host" : "device");
-  json.member("memory", one.memory).member("seconds", one.step.seconds);
+  json.member("memory", one.memory).member("host_memory", one.host_memory).member("seconds", one.step.seconds);
   json.member("tokens_per_second", one.step.tokens_per_second()).member("share_of_peak", one.step.share_of_peak());
   json.member("formula_seconds", one.formulas.seconds).member("formula_memory", one.formulas.memory).key("goes_to").object();
   for (const auto& [part, seconds] : shares_of(one.step)) json.member(part, seconds);
@@ -136,6 +136,7 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Chosen& chosen) {
     for (std::size_t k = 0; k < parts.size() && parts[k].first > 5e-3; ++k)
       (((text += k == 0 ? " " : ", ") += parts[k].second) += ' ') += detail::in_percent(parts[k].first);
     text += '\n';
+    if (one.host_memory > 0) (text += "      activations on the host: ") += runtime::bytes_text(one.host_memory) + " a rank\n";
     if (!one.stage_layers.empty()) (text += "      layers of the stages: ") += mesh_layout::counts_text(one.stage_layers) + '\n';
     if (!one.names.type.empty()) (text += "      ") += one.names.type + '\n';
     if (!one.names.command.empty()) (text += "      ") += one.names.command + '\n';

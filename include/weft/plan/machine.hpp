@@ -44,6 +44,7 @@ struct Machine {
   double exponential_s = 0;       ///< per exponential, in a kernel that computes many
   Link inside = {}, across = {};  ///< within a node, and between nodes
   double host_bandwidth = 0;      ///< bytes per second to host memory, and as many back; 0: the device uses host memory
+  double host_memory = 0;         ///< bytes of a node's host memory; 0: unknown, and without a limit
   bool hides_messages = true;     ///< messages overlap with computation; false: the cores that compute also move them
   double ranks_per_core = 1;      ///< above 1, ranks of a core compute in turns, and a waiting rank yields the core
 

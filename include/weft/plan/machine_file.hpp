@@ -76,6 +76,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"launch_s", &Machine::launch_s, true},
                                        {"exponential_s", &Machine::exponential_s, true},
                                        {"host_bandwidth", &Machine::host_bandwidth, true},
+                                       {"host_memory", &Machine::host_memory, true},
                                        {"ranks_per_core", &Machine::ranks_per_core, false}};
   for (const auto& [key, value] : json.items()) {
     const std::string_view name = key;  // structured bindings cannot be captured

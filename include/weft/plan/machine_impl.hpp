@@ -35,9 +35,9 @@ WEFT_COLD WEFT_INLINE double Machine::collective_s(comm::Operation operation, do
 }
 
 WEFT_COLD WEFT_INLINE Machine known_machine(std::string_view name) {
-  // NVIDIA's data sheets: A100 80GB SXM (NVLink 600 GB/s both ways, PCIe 64 GB/s both ways, DGX A100 with 200 Gb/s per GPU), H100
-  // and H200 SXM (NVLink 900 GB/s, PCIe 128 GB/s, DGX with 400 Gb/s per GPU). docs/planning.md gives the measurements to which
-  // shares and latencies were fitted.
+  // NVIDIA's data sheets: A100 80GB SXM (NVLink 600 GB/s both ways, PCIe 64 GB/s both ways, DGX A100 with 2 TB and 200 Gb/s per
+  // GPU), H100 and H200 SXM (NVLink 900 GB/s, PCIe 128 GB/s, DGX with 2 TB and 400 Gb/s per GPU). docs/planning.md gives the
+  // measurements to which shares and latencies were fitted.
   Machine machine{.name = std::string(name),
                   .flops_16 = 312e12,
                   .flops_32 = 19.5e12,
@@ -53,7 +53,8 @@ WEFT_COLD WEFT_INLINE Machine known_machine(std::string_view name) {
                   .launch_s = 3e-6,
                   .inside = {1.5e-6, 300e9},
                   .across = {5e-6, 25e9},
-                  .host_bandwidth = 32e9};
+                  .host_bandwidth = 32e9,
+                  .host_memory = 2e12};
   if (name == "a100") return machine;
   machine.flops_16 = 989.4e12, machine.flops_32 = 66.9e12, machine.flops_64 = 66.9e12;
   machine.memory_bandwidth = 3.35e12;

@@ -42,6 +42,8 @@ WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedStage& stage
       {"kept_other_bytes", "    all else", true, double(others)},
       {"optimizer_steps", "steps of an optimizer", false, double(notes.steps)}};
   if (stage.least_peak == 0) figures.erase(figures.begin() + 1);
+  if (notes.host_activation_bytes > 0)
+    figures.push_back({"host_activation_bytes", "host memory of activations, B", true, double(notes.host_activation_bytes)});
   if (notes.elastic_bytes > 0)
     figures.push_back({"elastic_copy_bytes", "host memory of elastic copies, B", true, double(notes.elastic_bytes)});
   return figures;
