@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MkDocs' hooks for the pages that docs/ has not: README.md as the landing page, CHANGELOG.md and CONTRIBUTING.md, lists of decisions and
 benchmarks, the reference, a page for each chapter of guide.md, and one for each file of the repository that a page links (plain text if only the reference links it). So every link that
-GitHub resolves is one inside of the site. Pages keep GitHub's Markdown; `page_text` turns it into Python-Markdown's."""
+GitHub resolves is one inside of the site. Pages keep GitHub's Markdown; `page_text` turns it into Python-Markdown's. Each entry of errors.md has a
+place of its own, and the search finds it by its messages."""
 import pathlib
 import posixpath
 import re
@@ -9,6 +10,7 @@ import sys
 import typing
 
 import pymdownx.slugs
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -19,6 +21,7 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.
 LISTS = {"docs/decisions": ("Decisions", "decisions/index.md"), "docs/benchmarks": ("Benchmarks", "benchmarks/index.md")}
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w+-]*)[^\n]*\n.*?^(?P=indent)(?P=ticks) *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<path>[^)\s#:]*)(?P<anchor>#[^)\s]*)?\)")
+MESSAGE = re.compile(r"<li>(?P<messages>\s*(?=<code>)(?:<code>.*?</code>|\((?:<code>.*?</code>|[^()<])*\)|[^:<(])*):(?P<remedy>.*?)</li>", re.DOTALL)  # an entry of errors.md, as HTML
 WEIGHTS = {"errors.md": 3, "guide": 3, "course": 2, "faq.md": 2, "decisions": 0.2, "benchmarks": 0.2, "changelog.md": 0.2}  # of results of a search
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 DEFINITIONS = (  # of names that code of later chapters uses, each with the form of a use
@@ -27,6 +30,7 @@ DEFINITIONS = (  # of names that code of later chapters uses, each with the form
     (re.compile(r"^(?!void|int)\w+ (\w+)\(", re.MULTILINE), r"\b{}\("))
 LANGUAGES = {".hpp": "cpp", ".cpp": "cpp", ".h": "c", ".py": "python", ".sh": "bash", ".f90": "fortran", ".cmake": "cmake"}
 
+messages = []  # the entries of errors.md, for the search
 pages = {}  # repository path: path of the page in the site
 chapter_of = {}  # place in docs/guide.md, such as "#hdf5-files": path of the page in the site that has it
 
@@ -179,3 +183,28 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.generated_by is None:
         return page_text(markdown, "docs/" + page.file.src_uri, page.file.src_uri)
     return markdown
+
+
+def on_page_content(html, page, config, files):
+    if page.file.src_uri != "errors.md":
+        return html
+    messages.clear()
+
+    def placed(entry):
+        place = "message-" + slug(re.sub(r"<[^>]*>|&\w+;", "", entry["messages"]))[:60]
+        place += f"-{len(messages)}" if any(other["location"].endswith("#" + place) for other in messages) else ""
+        messages.append({"location": f"{page.url}#{place}", "title": entry["messages"].strip(), "text": entry["remedy"].strip(), "boost": 0.5})
+        return entry[0].replace("<li>", f'<li id="{place}">', 1)
+
+    return MESSAGE.sub(placed, html)
+
+
+@event_priority(100)  # before the search writes its index
+def on_post_build(config):
+    """An entry of the search for each entry of errors.md, in place of those in the text of its sections."""
+    entries = config.plugins["material/search"].search_index.entries
+    for entry in entries:
+        if entry["location"].startswith("errors.html"):
+            entry["text"] = MESSAGE.sub("", entry["text"])
+    last = max(i for i, entry in enumerate(entries) if entry["location"].startswith("errors.html"))
+    entries[last + 1:last + 1] = messages

@@ -167,6 +167,23 @@ for words, page in (("a collective is missing in backward", "errors.html"), ("st
     check(page in pages_found[:3], f"a search for '{words}' finds {pages_found}")
     clean(f"search for {words}")
 
+# Whole messages, as a terminal has them: the first result is the page of errors, and in it the entry whose place begins so.
+for message, place in (
+        ("weft: checkpoint: run/step-00000040: is of a model with heads 4, and this one has 2 (rank 0)", "is-of-a-model-with-heads"),
+        ("weft: train_gpt: --loss-chunks: 0 is too small, the least is 1", "train_gpt---loss-chunks"),
+        ("weft: world(4) % (tp(3)) != 0: dp is what they leave of the world; tp can be 1, 2 or 4", "world8--tp3"),
+        ("weft: mlp.up: matmul([4, 6], weight [32, 8]): the summed dims differ, 6 and 8", "blocks3mlp-matmul"),
+        ("weft: heads(2) % tp(4) != 0: a rank holds whole heads", "heads6--tp4"),
+        ("weft: global batch(6) % dp(4) != 0: every dp rank takes the same number of sequences", "global-batch"),
+        ("weft: cross_entropy: label 3 of sample 1 is not one of 3 classes, 0 to 2", "index_select-id-3"),
+        ("weft: batch: field before has 7 samples of [32], the batch has 8", "batch-field-f-has"),
+        ("weft: optim: learning rate -1.000000 is not a number of at least 0", "learning-rate-r"),
+        ("train.cpp:9:3: error: static assertion failed: weft: this Mesh has an axis that no wrapper of the model uses, so its ranks", "this-mesh-has-an-axis")):
+    browser.open(SITE / "index.html", width=1300)
+    links = [re.sub(r"\?[^#]*", "", link).removeprefix(SITE.as_uri() + "/") for link in search(message)]
+    check(links[1:] and links[1].startswith(f"errors.html#message-{place}"), f"a search for '{message}' finds {links[:4]}")
+    clean(f"search for {message}")
+
 # --- keyboard: the first Tab shows the link to the content, and the search opens by its key
 browser.open(SITE / "guide/data.html", width=1300)
 browser.press("Tab")
