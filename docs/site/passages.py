@@ -143,8 +143,8 @@ def sources():
     known = {}
     for group, places in enumerate(GROUPS):
         for place in places:
-            for path in sorted((ROOT / place).rglob("*.[ch]pp")) if (ROOT / place).is_dir() else [ROOT / place]:
-                if {"compile_fail", "programs"} & set(path.parts):
+            for path in sorted([*(ROOT / place).rglob("*.[ch]pp"), *(ROOT / place).rglob("*.c")]) if (ROOT / place).is_dir() else [ROOT / place]:
+                if "compile_fail" in path.parts or "programs" in path.parts and path.suffix != ".c":
                     continue
                 text = path.read_text()
                 blocks = [(text[:match.start(1)].count("\n"), match[1]) for match in BLOCK.finditer(text)] if path.suffix == ".md" else [(0, text)]

@@ -7,8 +7,9 @@
     python3 docs/site/reference.py --without-passage build/doxygen  # public names of which no compiled code was found
 
 A page has a section for each header: its opening comment with the smallest use, then its public names with their declarations, comments
-and a passage of compiled code that uses them (passages.py). Public names are those in the namespaces below; names in namespace weft are those
-of tests/headers/root_names.txt."""
+and a passage of compiled code that uses them (passages.py). Public names are those in the namespaces below, the functions of C in weft.h, and
+the names in namespace weft that tests/headers/root_names.txt lists. Internal names (`detail::`) in a declaration lose their namespace, or are
+shown as `...`. Overloads that only refuse wrong arguments are not shown."""
 import collections
 import dataclasses
 import itertools
@@ -25,7 +26,8 @@ import passages
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NAMESPACES = ("c_interface checkpoint comm cudnn data dtensor elastic generation gpu hook hugging_face inference models operations optim plan runtime schedule "
               "testing trace zero").split()
-REFUSED = "AlreadyRefused"  # the result of overloads that only print an error
+INNER = {"comm::mpi::over", "comm::nccl::over", "comm::nccl::Options"}  # public names of namespaces that are otherwise internal
+REFUSED = re.compile(r"AlreadyRefused|AnyArgument=|WrongArguments|NoContext")  # overloads that only print an error
 
 
 @dataclasses.dataclass
@@ -120,7 +122,9 @@ def declaration(member):
     start = words(member.find("initializer"))
     if kind == "enum":
         values = ", ".join(words(value.find("name")) for value in member.iter("enumvalue"))
-        return f"enum class {name} {{ {values} }};"
+        return f"enum {'class ' if member.get('strong') == 'yes' else ''}{name} {{ {values} }};"
+    if kind == "typedef" and text.startswith("struct "):
+        return f"typedef {text} {name};"  # of C
     if kind == "typedef":
         return template(member) + f"using {name} = {spaced(text.removeprefix('using ').removeprefix('typedef '))};"
     if kind == "variable":
@@ -128,8 +132,17 @@ def declaration(member):
     return template(member) + spaced(f"{text} {name}{arguments}".strip()) + ";"
 
 
+def without_detail(line):
+    """A declaration as readers see it: an internal alias, definition or default as `...`, other internal names without their namespace."""
+    line = re.sub(r"^((?:template ?<.*>\s+)?(?:using|concept) [\w:]+ = )(?:typename )?(?:\w+::)*detail::.*", r"\1...;", line, flags=re.DOTALL)
+    line = re.sub(r"(?<![!<>=]) ?= ?(?:\w+::)*detail::[^,;()]*(?:\([^()]*\))?", " = ...", line)
+    return re.sub(r"\b(?:\w+::)*detail::", "", line)
+
+
 def public(name, listed):
     """A name without weft::, or None for one that is internal."""
+    if name.removeprefix("weft::") in INNER:
+        return name.removeprefix("weft::")
     parts = re.sub(r"<.*", "", name).split("::")
     if parts[0] != "weft" or len(parts) < 2 or "<" in name and "operator" not in name or parts[-1].startswith("WEFT_") or any(part in ("detail", "engine", "calls") or part.startswith("@") for part in parts):
         return None
@@ -147,8 +160,7 @@ def header_of(element):
 
 
 def members(compound):
-    """What a class shows: (declaration, text) of its public members. Concepts in detail may constrain them; an alias of an internal type and an
-    internal default are shown as `...`."""
+    """The members that a class shows: (declaration, text). Internal concepts may constrain them."""
     found = []
     for section in compound.findall("sectiondef"):
         if not section.get("kind").startswith(("public", "user-defined")):
@@ -157,8 +169,8 @@ def members(compound):
             line = declaration(member)
             if member.get("kind") in ("typedef", "variable"):
                 line = re.sub(r" = .*detail::.*;$", " = ...;", line, flags=re.DOTALL)
-            if member.get("prot") == "public" and REFUSED not in line and "detail::" not in line.removeprefix(template(member)) and "@" not in line and "friend" not in member.get("kind") and not re.search(r"= ?delete;$", line) and member.get("kind") != "friend":
-                found.append((line, comment(member)))
+            if member.get("prot") == "public" and not REFUSED.search(line) and "detail::" not in line.removeprefix(template(member)) and "@" not in line and "friend" not in member.get("kind") and not re.search(r"= ?delete;$", line) and member.get("kind") != "friend":
+                found.append((without_detail(line), comment(member)))
     return found
 
 
@@ -169,16 +181,22 @@ def names(folder):
 
     def add(name, header, kind, line, text, parts=()):
         entry = found.setdefault((header, name), Name(name, header, kind))
+        line = without_detail(line)
         entry.declarations += [line] if line not in entry.declarations else []
         entry.texts += [text] if text and text not in entry.texts else []
         entry.members += parts
 
     for entry in ElementTree.parse(folder / "xml/index.xml").getroot():
-        if entry.get("kind") not in ("class", "struct", "namespace", "concept") or any(part in words(entry.find("name")) for part in ("detail", "@")):
+        if entry.get("kind") not in ("class", "struct", "namespace", "concept", "file") or any(part in words(entry.find("name")) for part in ("detail", "@")):
             continue
         compound = ElementTree.parse(folder / f"xml/{entry.get('refid')}.xml").getroot().find("compounddef")
         full = words(compound.find("compoundname"))
         kind = compound.get("kind")
+        if kind == "file":
+            for member in compound.iter("memberdef") if full.endswith(".h") else ():
+                if member.get("kind") != "define":
+                    add(words(member.find("name")), header_of(member), member.get("kind"), declaration(member), comment(member))
+            continue
         if kind != "namespace":
             name = public(full, listed)
             if name and header_of(compound):
@@ -188,7 +206,7 @@ def names(folder):
         for member in compound.iter("memberdef"):
             name = public(f"{full}::{words(member.find('name'))}", listed)
             line = declaration(member)
-            if name and header_of(member) and member.get("static") == "no" and REFUSED not in line:
+            if name and header_of(member) and member.get("static") == "no" and not REFUSED.search(line):
                 add(name, header_of(member), member.get("kind"), line, comment(member))
     return sorted(found.values(), key=lambda n: (n.header, n.name.lower()))
 
@@ -236,7 +254,8 @@ def example(passage):
 
 def section(entry, passage=None):
     code = "\n".join(entry.declarations)
-    lines = [f"### `{entry.name}` {{#{entry.anchor}}}", "", f"```cpp\n{code}\n```", "", "\n\n".join(entry.texts), ""]
+    header = f"In [`weft/{entry.header}`]({posixpath.relpath('include/weft/' + entry.header, 'docs/reference')})."
+    lines = [f"### `{entry.name}` {{#{entry.anchor}}}", "", f"```cpp\n{code}\n```", "", header, "", "\n\n".join(entry.texts), ""]
     lines += [example(passage)] if passage else []
     lines += [f"- `{line.replace(chr(10), ' ')}`" + (f"<br>{text.replace(chr(10) * 2, ' ').replace(chr(10), ' ')}" if text else "") for line, text in entry.members if text]
     rest = [line for line, text in entry.members if not text and not line.endswith("=default;")]

@@ -61,8 +61,16 @@ check(len(found) > 900 and not any("detail" in name or "engine" in name for name
 adamw = pages["reference/optim.md"].split("### `optim::AdamWOptions`")[1].split("\n## ")[0]
 check("- `double clip = 0;`<br>maximum global gradient norm; 0: no clipping" in adamw, f"a member with its comment: {adamw[:800]}")
 mesh = pages["reference/mesh.md"]
-check("template <detail::Axis A>" in mesh and re.search(r"\bcomm\(", mesh), "a member that a concept of detail constrains: Mesh::comm")
+check("template <Axis A>" in mesh and re.search(r"\bcomm\(", mesh), "a member that a concept of detail constrains: Mesh::comm")
 check("using Block = ...;" in pages["reference/models.md"], "an alias of an internal type: BasicGpt::Block")
+shown = [(entry.name, line) for entry in entries for line in [*entry.declarations, *(line for line, _ in entry.members)]]
+check(len(shown) > 3000 and not [(name, line) for name, line in shown if "detail::" in line], f"internal names in {len(shown)} declarations: {[(name, line) for name, line in shown if 'detail::' in line][:5]}")
+linear = pages["reference/nn.md"].split("### `Linear` ")[1].split("\n### ")[0]
+check("LayerArguments" not in linear and "std::size_t" in linear, f"a constructor that only refuses wrong arguments: {linear}")
+check("In [`weft/nn/linear.hpp`](../../include/weft/nn/linear.hpp)." in linear, "an entry links to its header")
+check({"comm::mpi::over", "comm::nccl::over"} <= found, "the communicators over MPI's and NCCL's")
+functions = re.findall(r"^\w[\w* ]* \*?(weft_\w+)\(", (SOURCE / "include/weft/c_interface/weft.h").read_text(), re.MULTILINE)
+check(len(functions) == 29 and set(functions) <= found, f"functions of weft.h that are not in the reference: {set(functions) - found} of {len(functions)}")
 # weft's rules update elements; UpdatesSlots is for rules of programs.
 lonely = [entry.name for entry in entries if entry.kind == "concept" and entry.name != "optim::UpdatesSlots" and "Satisfied by `" not in pages[f"reference/{entry.header.split('/')[0]}.md"].split(f"### `{entry.name}` ")[1].split("\n### ")[0]]
 check(not lonely, f"no test or header asserts what satisfies {lonely}")

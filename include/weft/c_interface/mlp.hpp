@@ -16,9 +16,11 @@
 
 namespace weft::c_interface {
 
+/// The fields "input" and "target" of Mlp's batch, [samples, inputs] and [samples, outputs].
 inline constexpr data::Field<"input", float> input;
 inline constexpr data::Field<"target", float> target;
 
+/// A multilayer perceptron with a mean squared error, whose sizes are options at run time.
 struct Mlp : Module<Mlp> {
   using scalar = float;
   using Batch = FieldBatch<c_interface::input, c_interface::target>;

@@ -19,6 +19,7 @@
 
 namespace weft::c_interface {
 
+/// The KEY=VALUE words that functions of weft.h take.
 class Options {
  public:
   /// `of` names the object in errors. Throws UsageError for a word that is no pair, and for a key that comes twice.

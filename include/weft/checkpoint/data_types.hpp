@@ -14,6 +14,7 @@
 
 namespace weft::checkpoint {
 
+/// The element types of safetensors.
 enum class StoredType : std::uint8_t { boolean, u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64 };
 
 namespace detail {
@@ -42,7 +43,9 @@ inline constexpr std::array<StoredTypeInfo, 13> stored_types{{
 
 }  // namespace detail
 
+/// The name of an element type in safetensors, such as "BF16".
 constexpr std::string_view name_of(StoredType type) { return detail::stored_types[std::size_t(type)].name; }
+/// Bytes of an element.
 constexpr std::size_t size_of(StoredType type) { return detail::stored_types[std::size_t(type)].bytes; }
 /// Null for a name that the format does not define.
 constexpr std::optional<StoredType> stored_type(std::string_view name) {

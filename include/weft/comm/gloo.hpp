@@ -8,6 +8,7 @@
 
 namespace weft::comm {
 
+/// The backend over TCP by the name that PyTorch's users know.
 using Gloo = Tcp;
 
 }  // namespace weft::comm

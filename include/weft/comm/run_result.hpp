@@ -8,6 +8,7 @@
 
 namespace weft::comm {
 
+/// The end of a run of all ranks.
 struct RunResult {
   std::exception_ptr error;  ///< of the first rank that failed, or null
   int rank = -1;             ///< the number of that rank

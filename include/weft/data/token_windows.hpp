@@ -127,6 +127,7 @@ void copy_tokens(const B& from, Batch& into) {
     into.documents.assign(document.begin(), document.end());
   }
 }
+/// A batch of TokenWindows or PackedDocuments as a model of tokens takes it.
 template <class B>
 Batch token_batch(const B& from) {
   Batch batch;

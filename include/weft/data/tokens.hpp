@@ -19,6 +19,7 @@
 
 namespace weft::data {
 
+/// The type of a file's tokens. from_header: as the file or its first bytes state (TokensOptions::type).
 enum class TokenType : std::uint8_t { from_header, byte, uint16, uint32 };
 
 /// Options of Tokens.
@@ -30,6 +31,7 @@ struct TokenOptions {
   std::size_t vocabulary = 0;
 };
 
+/// The tokens of a text or a binary file. Copies share the memory.
 class Tokens {
  public:
   /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens is

@@ -87,26 +87,32 @@ D extreme(std::string_view name, const D& x, const D& y, const F& f, double sign
 template <class D>
 concept RealTensor = detail::is_dtensor<D> && weft::detail::Real<typename D::value_type>;
 
+/// e to the power of each element; the placements are those of the table at the head of this header.
 template <RealTensor D>
 D exp(const D& x) {
   return detail::function("exp", x, detail::Exp(), detail::Times(), detail::GradientOf::result);
 }
+/// Natural logarithms.
 template <RealTensor D>
 D log(const D& x) {
   return detail::function("log", x, detail::Log(), detail::DividedInto(), detail::GradientOf::operand);
 }
+/// Hyperbolic tangents.
 template <RealTensor D>
 D tanh(const D& x) {
   return detail::function("tanh", x, kernels::Tanh(), kernels::TanhGradient(), detail::GradientOf::result);
 }
+/// 1 / (1 + exp(-x)).
 template <RealTensor D>
 D sigmoid(const D& x) {
   return detail::function("sigmoid", x, detail::Sigmoid(), kernels::SigmoidGradient(), detail::GradientOf::result);
 }
+/// Square roots.
 template <RealTensor D>
 D sqrt(const D& x) {
   return detail::function("sqrt", x, detail::Sqrt(), kernels::SqrtGradient(), detail::GradientOf::result);
 }
+/// The larger of x and 0, element by element.
 template <RealTensor D>
 D relu(const D& x) {
   return detail::function("relu", x, kernels::Relu(), kernels::ReluGradient(), detail::GradientOf::result);
@@ -116,6 +122,7 @@ template <RealTensor D>
 D gelu(const D& x) {
   return detail::function("gelu", x, kernels::GeluErf(), kernels::GeluErfGradient(), detail::GradientOf::operand);
 }
+/// x sigmoid(x), the swish function.
 template <RealTensor D>
 D silu(const D& x) {
   return detail::function("silu", x, kernels::Silu(), kernels::SiluGradient(), detail::GradientOf::operand);
@@ -127,6 +134,7 @@ D pow(const D& x, double exponent) {
   return detail::function("pow", x, kernels::Power<A>{A(exponent)}, kernels::PowerGradient<A>{A(exponent)},
                           detail::GradientOf::operand);
 }
+/// Products with a number, or of two tensors after broadcasting.
 template <RealTensor D>
 D operator*(const D& x, double factor) {
   return detail::recorded(detail::scaled(x, factor), detail::on(x, [=](const D& g) { return detail::scaled(g, factor); }));
@@ -135,14 +143,17 @@ template <RealTensor D>
 D operator*(double factor, const D& x) {
   return x * factor;
 }
+/// Quotients by a number, or of two tensors after broadcasting.
 template <RealTensor D>
 D operator/(const D& x, double divisor) {
   return x * (1 / divisor);
 }
+/// The opposite of x; with a second operand the difference, after broadcasting.
 template <RealTensor D>
 D operator-(const D& x) {
   return x * -1.0;
 }
+/// Sums with a number, or of two tensors after broadcasting.
 template <RealTensor D>
 D operator+(const D& x, double number) {
   using A = accumulate_t<typename D::value_type>;
@@ -197,6 +208,7 @@ template <RealTensor D>
 D maximum(const D& x, const D& y) {
   return detail::extreme("maximum", x, y, kernels::Maximum(), 1);
 }
+/// The smaller of x and y, element by element, after broadcasting.
 template <RealTensor D>
 D minimum(const D& x, const D& y) {
   return detail::extreme("minimum", x, y, kernels::Minimum(), -1);

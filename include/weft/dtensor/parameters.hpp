@@ -24,6 +24,7 @@
 
 namespace weft::dtensor {
 
+/// Tensors with their names, in the order in which Parameters keeps them.
 template <class T, class Exec = DefaultDevice::execution_space>
 using NamedTensors = std::vector<std::pair<std::string, DTensor<T, Exec>>>;
 

@@ -198,10 +198,12 @@ auto argmax(const D& x, int dim) {
   return detail::apply<std::int32_t>("argmax", rule, detail::reduced_shape(x.shape(), 1u << dim, false), local, x.detach());
 }
 
+/// exp(x) over its sum along `dim`, as torch.softmax; a negative dim counts from the last.
 template <RealTensor D>
 D softmax(const D& x, int dim) {
   return detail::softmax_of<false>("softmax", x, dim);
 }
+/// The logarithm of softmax(x, dim), as torch.log_softmax.
 template <RealTensor D>
 D log_softmax(const D& x, int dim) {
   return detail::softmax_of<true>("log_softmax", x, dim);

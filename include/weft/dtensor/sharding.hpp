@@ -30,12 +30,17 @@ struct AxisPlacement {
     return a.kind == b.kind && (!a.is_shard() || a.dim == b.dim) && (!a.is_partial() || a.reduction == b.reduction);
   }
 };
+/// A placement for each axis of the mesh, in their order, as torch's list of placements.
 using Placements = std::vector<AxisPlacement>;
 
+/// Each rank of the axis holds the whole value.
 inline AxisPlacement replicate() { return {}; }
+/// Each rank of the axis holds its chunk of `dim` (chunk_of).
 inline AxisPlacement shard(int dim) { return {AxisPlacement::Kind::shard, dim, Reduction::sum}; }
+/// Each rank of the axis holds a term of the reduction.
 inline AxisPlacement partial(Reduction reduction = Reduction::sum) { return {AxisPlacement::Kind::partial, 0, reduction}; }
 
+/// A placement, a list of placements or axes as messages show them.
 std::string text(const AxisPlacement& placement);
 inline std::string text(const Placements& placements) {
   std::string all;
@@ -71,6 +76,7 @@ Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Place
 struct Part {
   Shape shape, first;
 };
+/// The part of the rank at `axes` of a tensor of this shape.
 Part part_of(const Shape& shape, const std::vector<AxisPlace>& axes, const Placements& placements);
 
 /// A change of one axis' placement, by one collective or none.

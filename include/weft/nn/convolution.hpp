@@ -130,15 +130,19 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
 /// placements and numerics: conv2d (operations/convolution.hpp).
 template <Placement... Rules>
 using Conv1d = detail::ConvolutionLayer<1, detail::ConvolutionKind::plain, Rules...>;
+/// The convolution of images [samples, in, height, width], as Conv1d.
 template <Placement... Rules>
 using Conv2d = detail::ConvolutionLayer<2, detail::ConvolutionKind::plain, Rules...>;
+/// The convolution of volumes [samples, in, depth, height, width], as Conv1d.
 template <Placement... Rules>
 using Conv3d = detail::ConvolutionLayer<3, detail::ConvolutionKind::plain, Rules...>;
 /// The transposed convolution, with "weight" [in, out / groups, kernel...] and "bias" [out].
 template <Placement... Rules>
 using ConvTranspose1d = detail::ConvolutionLayer<1, detail::ConvolutionKind::transposed, Rules...>;
+/// The transposed convolution of images [samples, in, height, width].
 template <Placement... Rules>
 using ConvTranspose2d = detail::ConvolutionLayer<2, detail::ConvolutionKind::transposed, Rules...>;
+/// The transposed convolution of volumes [samples, in, depth, height, width].
 template <Placement... Rules>
 using ConvTranspose3d = detail::ConvolutionLayer<3, detail::ConvolutionKind::transposed, Rules...>;
 

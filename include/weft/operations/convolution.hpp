@@ -300,6 +300,7 @@ requires(detail::Convolves<X, W, B>) auto depthwise_conv2d(const X& x, W&& w, B&
   return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv2d", 2, options, x, std::forward<W>(w),
                                                                     std::forward<B>(bias));
 }
+/// depthwise_conv2d of x [samples, channels, width] by w [channels, 1, kernel width].
 template <class X, class W>
 requires(detail::Convolves<X, W>) auto depthwise_conv1d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
   return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv1d", 1, options, x, std::forward<W>(w));
@@ -309,6 +310,7 @@ requires(detail::Convolves<X, W, B>) auto depthwise_conv1d(const X& x, W&& w, B&
   return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv1d", 1, options, x, std::forward<W>(w),
                                                                     std::forward<B>(bias));
 }
+/// depthwise_conv2d of x [samples, channels, depth, height, width] by w [channels, 1, kernel depth, kernel height, kernel width].
 template <class X, class W>
 requires(detail::Convolves<X, W>) auto depthwise_conv3d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
   return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv3d", 3, options, x, std::forward<W>(w));
@@ -331,6 +333,7 @@ requires(detail::Convolves<X, W, B>) auto conv_transpose2d(const X& x, W&& w, B&
   return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose2d", 2, options, x, std::forward<W>(w),
                                                                      std::forward<B>(bias));
 }
+/// conv_transpose2d of x [samples, in, width] by w [in, out / groups, kernel width].
 template <class X, class W>
 requires(detail::Convolves<X, W>) auto conv_transpose1d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
   return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose1d", 1, options, x, std::forward<W>(w));
@@ -340,6 +343,7 @@ requires(detail::Convolves<X, W, B>) auto conv_transpose1d(const X& x, W&& w, B&
   return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose1d", 1, options, x, std::forward<W>(w),
                                                                      std::forward<B>(bias));
 }
+/// conv_transpose2d of x [samples, in, depth, height, width] by w [in, out / groups, kernel depth, kernel height, kernel width].
 template <class X, class W>
 requires(detail::Convolves<X, W>) auto conv_transpose3d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
   return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose3d", 3, options, x, std::forward<W>(w));

@@ -251,22 +251,27 @@ template <AnyTensor X>
 X exp(const X& x) {
   return map(x, detail::ExpOf{});
 }
+/// The natural logarithm of each element, in accumulate_t, in x's placements.
 template <AnyTensor X>
 X log(const X& x) {
   return map(x, detail::LogOf{});
 }
+/// The square root of each element, as log.
 template <AnyTensor X>
 X sqrt(const X& x) {
   return map(x, detail::SqrtOf{});
 }
+/// x x, element by element, as log.
 template <AnyTensor X>
 X square(const X& x) {
   return map(x, detail::SquareOf{});
 }
+/// The hyperbolic tangent of each element, as log.
 template <AnyTensor X>
 X tanh(const X& x) {
   return map(x, detail::TanhOf{});
 }
+/// 1 / (1 + exp(-x)), element by element, as log.
 template <AnyTensor X>
 X sigmoid(const X& x) {
   return map(x, detail::SigmoidOf{});

@@ -168,6 +168,7 @@ template <int... Dims, detail::FourierOperand V>
 requires(sizeof...(Dims) >= 1 && sizeof...(Dims) <= 3) auto fft(const V& z) {
   return detail::complex_steps<Dims...>("fft", z, false);
 }
+/// The inverse of fft, divided by the number of elements of a transform, as torch.fft.ifftn.
 template <int... Dims, detail::FourierOperand V>
 requires(sizeof...(Dims) >= 1 && sizeof...(Dims) <= 3) auto ifft(const V& z) {
   return detail::complex_steps<Dims...>("ifft", z, true);

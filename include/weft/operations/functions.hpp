@@ -186,6 +186,7 @@ template <AnyTensor X, AnyTensor Y>
 auto maximum(const X& x, const Y& y) {
   return detail::mapped_pairs("maximum", x, y, kernels::Maximum());
 }
+/// The smaller of x and y, element by element, as maximum.
 template <AnyTensor X, AnyTensor Y>
 auto minimum(const X& x, const Y& y) {
   return detail::mapped_pairs("minimum", x, y, kernels::Minimum());

@@ -78,6 +78,7 @@ template <class C, class E, class... P>
 auto operator*(const Variable<C, LossSum<E, P...>>& loss, LossWeight weight) {
   return weight * loss;
 }
+/// The opposite of a loss, or the difference of two.
 template <class C, class E, class... P>
 auto operator-(const Variable<C, LossSum<E, P...>>& loss) {
   return -1.0 * loss;

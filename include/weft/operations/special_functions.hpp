@@ -25,6 +25,7 @@ template <AnyTensor X, AnyTensor G>
 G sin_gradient(const X& x, const G& g) {
   return detail::mapped_gradient("sin_gradient", x, g, kernels::SinGradient());
 }
+/// The cosine of each element, in accumulate_t, in x's placements.
 template <AnyTensor X>
 X cos(const X& x) {
   return detail::mapped(x, kernels::Cos());

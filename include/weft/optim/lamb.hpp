@@ -65,6 +65,7 @@ void scale_by_norms(Device<Exec>& device, std::size_t n, const double* squares, 
 
 }  // namespace detail
 
+/// The update rule of Lamb.
 struct LambRule {
   using Options = LambOptions;
   static constexpr Needs needs = Needs::matrix;

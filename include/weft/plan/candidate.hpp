@@ -86,6 +86,7 @@ struct Search {
 /// as well as expert ranks. Offload, a loss in parts and activations in host memory require a memory limit; a layout with one of
 /// them follows the same layout without. Throws UsageError for sizes below 1.
 void for_each_candidate(const Search& search, const std::function<void(const Candidate&)>& f);
+/// The layouts of for_each_candidate as a list.
 std::vector<Candidate> candidates(const Search& search);
 /// The parts of the loss of so many sequences on a rank, each of at most Search::loss_tokens tokens; 1: it is computed whole.
 std::int32_t loss_chunks_of(const Search& search, const Candidate& layout, std::int64_t micro_batch);

@@ -48,6 +48,7 @@ struct RankedLayout {
   std::string why;  ///< comparison with the tree's answer, or with the next layout
 };
 
+/// The answer of a search for layouts, with its reason and the fastest of the others.
 struct Chosen {
   Search search;
   std::string machine;

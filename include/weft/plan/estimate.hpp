@@ -19,6 +19,7 @@
 
 namespace weft::plan {
 
+/// The time of a training step of a rehearsed layout on a machine, with its parts.
 struct Estimate {
   std::string machine;
   int ranks = 1;

@@ -23,6 +23,7 @@ struct Piece {
   std::vector<std::size_t> stage_layers = {};  ///< PipelineOptions::layers; empty: equal numbers
   std::int64_t global_batch() const { return std::int64_t(layout.dp) * layout.micro_batch * layout.micro_batches; }
 };
+/// The program that trains a piece for two steps, for a rehearsal.
 using TrainPiece = std::function<void(World&, const Piece&)>;
 
 namespace detail {

@@ -19,6 +19,7 @@
 
 namespace weft::trace {
 
+/// The losses of a run by step, for a picture.
 struct LossCurve {
   struct Point {
     double step, loss;

@@ -22,6 +22,7 @@
 
 namespace weft::comm::nccl {
 
+/// Options of a communicator over NCCL.
 struct Options {
   std::chrono::duration<double> deadline = std::chrono::minutes(30);  ///< of every wait
   std::chrono::duration<double> patience = std::chrono::minutes(2);   ///< for the first communicator
