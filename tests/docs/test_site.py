@@ -174,7 +174,7 @@ for message, place in (
         ("weft: world(4) % (tp(3)) != 0: dp is what they leave of the world; tp can be 1, 2 or 4", "world8--tp3"),
         ("weft: mlp.up: matmul([4, 6], weight [32, 8]): the summed dims differ, 6 and 8", "blocks3mlp-matmul"),
         ("weft: heads(2) % tp(4) != 0: a rank holds whole heads", "heads6--tp4"),
-        ("weft: global batch(6) % dp(4) != 0: every dp rank takes the same number of sequences", "global-batch"),
+        ("weft: global batch(6) % dp(4) != 0: every dp rank takes the same number of sequences", "global-batch6--dp4"),
         ("weft: cross_entropy: label 3 of sample 1 is not one of 3 classes, 0 to 2", "index_select-id-3"),
         ("weft: batch: field before has 7 samples of [32], the batch has 8", "batch-field-f-has"),
         ("weft: optim: learning rate -1.000000 is not a number of at least 0", "learning-rate-r"),
