@@ -142,10 +142,8 @@ class FirstAddition {
 }  // namespace detail
 
 namespace operations {
-inline namespace engine {
 // Argument-dependent lookup finds operations on Parameters here.
 struct ForOperations {};
-}  // namespace engine
 }  // namespace operations
 
 /// A parameter with a rule, Shard<axis, dim>, for each axis that may cut it (tp, cp or etp). Copies are handles of one parameter.

@@ -18,10 +18,8 @@
 namespace weft {
 
 namespace operations {
-inline namespace engine {
 // Argument-dependent lookup finds operations on Variables here, as it does those on tensors.
 struct OnTape {};
-}  // namespace engine
 }  // namespace operations
 
 namespace detail {

@@ -28,10 +28,8 @@
 namespace weft {
 
 namespace dtensor {
-inline namespace engine {
 /// The base of every DTensor: argument-dependent lookup finds the operations of namespace dtensor through it.
 struct Operand {};
-}  // namespace engine
 }  // namespace dtensor
 
 /// A distributed tensor of T. All functions except the getters are collective over the mesh: its ranks make the same calls.

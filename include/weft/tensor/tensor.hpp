@@ -57,9 +57,7 @@ concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 struct Nothing {};
 
 namespace operations {
-inline namespace engine {
 struct RefusedOperand {};
-}  // namespace engine
 }  // namespace operations
 
 namespace detail {
