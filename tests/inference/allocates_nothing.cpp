@@ -23,12 +23,13 @@ long allocated(F&& f) {
 }
 }  // namespace
 
-TEST_CASE_TEMPLATE("no allocation in a warm call", S, float, double) {
+TEST_CASE_TEMPLATE("no allocation in a warm call", M, Mlp<float>, Mlp<double>, Chain<float>, Chain<double>) {
+  using S = typename M::scalar;
   Kokkos::Tools::Experimental::set_allocate_data_callback(
       [](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++allocations; });
   DefaultDevice device;
-  SingleDevice<Mlp<S>> model(device, {});
-  inference::Model<Mlp<S>> net(model);
+  SingleDevice<M> model(device, {});
+  inference::Model<M> net(model);
   // oneDNN, which multiplies more than four rows of float, allocates the lists of its arguments.
   constexpr std::size_t rows = std::is_same_v<S, float> ? 4 : 100;
   S x[3] = {1, 2, 3}, y[1];

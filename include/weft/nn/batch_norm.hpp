@@ -292,8 +292,10 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     const std::size_t channels = weight.state().local()[0];
     const double* const value =
         running_->value.data() + which * (running_->value.size() / 2) + first_channel<X>(context, channels);
+    using T = typename S::value_type;
     S out(device, {channels});
-    copy_from_host(out, std::span<const typename S::value_type>(std::vector<typename S::value_type>(value, value + channels)));
+    if constexpr (std::is_same_v<T, double>) copy_from_host(out, std::span<const T>(value, channels));
+    else copy_from_host(out, std::span<const T>(std::vector<T>(value, value + channels)));
     return out;
   }
   Extents extents(detail::NamedOperand x) const {

@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <weft/device/host_copies.hpp>
@@ -22,7 +23,8 @@ namespace detail {
 // A copy without Kokkos: its copy of views takes the compiler a quarter of a second per element type.
 template <class Exec>
 void copy_on_host(const Exec& exec, void* to, const void* from, std::size_t bytes) {
-  exec.fence("weft: before a copy on the host");
+  static const std::string label = "weft: before a copy on the host";  // Kokkos takes a string: no allocation in each copy
+  exec.fence(label);
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 }  // namespace detail
