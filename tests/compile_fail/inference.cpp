@@ -8,7 +8,7 @@
 using namespace weft;
 
 // section: inference_of_a_recipe
-// A model of several units.
+// A recipe.
 // expect: weft: inference::Model takes a model that is one Module
 inline constexpr data::Field<"x", float> x;
 struct Net : Module<Net> {
@@ -107,3 +107,33 @@ using Exec = Kokkos::DefaultExecutionSpace;
 #endif
 
 void go(inference::Model<Net>& net, const Exec& exec, std::span<const float> in, std::span<float> out) { net(exec, in, out); }
+
+// section: inference_of_too_many_inputs
+// expect: inference::Model: there are more inputs than the model's Batch has fields
+inline constexpr data::Field<"x", float> x;
+inline constexpr data::Field<"y", float> y;
+struct Net {
+  using scalar = float;
+  using Batch = FieldBatch<x, y>;
+  struct Config {};
+  struct First : Module<First> {
+    Linear<> layer;
+    First(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+    auto forward(const auto& batch) const { return layer(batch[x]); }
+  };
+  struct Last : Module<Last> {
+    auto predict(const auto& in, const auto& batch) const { return in + batch[y]; }
+    auto forward(const auto& in, const auto& batch) const { return mse(in, batch[y]); }
+  };
+  static auto stack(const auto& context, const Config& c) {
+    return Stack([=] { return First(context / "first", c); }, [] { return Last(); });
+  }
+};
+
+void go(inference::Model<Net>& net, std::span<const float> in, std::span<const float> more, std::span<float> out) {
+#ifdef WEFT_FAIL
+  net(in, more, more, out);
+#else
+  net(in, more, out);
+#endif
+}

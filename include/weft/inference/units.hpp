@@ -28,13 +28,9 @@ template <class M>
 concept FunctionOfArrays = weft::detail::ModuleModel<M> ||
     (weft::detail::StackModel<M> && !std::is_same_v<weft::detail::batch_of_t<M>, TokenBatch>);
 
-/// Context: any context of the model.
+/// Of a Module. Context: any context of the model.
 template <class M, class Context>
-class Units;
-
-template <class M, class Context>
-requires weft::detail::ModuleModel<M>
-class Units<M, Context> {
+class Units {
   using Step = weft::detail::step_context_t<Context>;
   using Whole = weft::detail::WholeModel<typename Context::execution_space>;
 
