@@ -239,9 +239,9 @@ class Reservoir {
                         " have arrived, the low watermark is ", options_.low, repeats() ? "; " + missing() : std::string()});
   }
   std::string missing() const {
-    return weft::detail::joined({"sample ", next_event().number, ", which ",
-                                 follows() ? "the first of the ranks that share samples" : "the log",
-                                 " has next, was not added"});
+    const std::string_view source = follows() ? "the first of the ranks that share samples" : "the log";
+    const std::uint64_t number = next_event().number;
+    return weft::detail::joined({"sample ", number, ", which ", source, " has next, was not added"});
   }
   void require_next(std::uint64_t step, std::size_t count) const {
     const ReservoirLog::Event& event = next_event();

@@ -56,14 +56,15 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PV::axis...>>)
 template <class X, class V, bool factor>
 constexpr void refuse_row() {
   using R = RowRules<X, V>;
+  constexpr bool refused = any_refused_cut<X>;  // which is an error already
   if constexpr (!R::operands) RefusedOperands<X, V>();
-  static_assert(!R::whole_beside_columns,
+  static_assert(refused || !R::whole_beside_columns,
                 "weft: a bias or gain that every rank has whole, beside columns that an axis cuts: a rank needs its part of it; "
                 "declare it as Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
-  static_assert(!R::operands || R::whole_beside_columns || factor,
+  static_assert(refused || !R::operands || R::whole_beside_columns || factor,
                 "weft: the bias does not lie as the rows that it is added to; use parameter.for_operand(y) (a Partial tensor "
                 "takes a bias once: to<Partial<axis>>(bias), on tensors (context, bias))");
-  static_assert(!R::operands || R::whole_beside_columns || !factor,
+  static_assert(refused || !R::operands || R::whole_beside_columns || !factor,
                 "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
 }
 

@@ -11,6 +11,7 @@
 // A batch has the rank's piece of such fields: pieces of one axis follow each other by mesh.rank(dx{}), and may have different
 // extents. Ranks of the domain axes are next to each other, the last axis fastest, as those of MPI_Cart_create.
 
+#include <cstddef>
 #include <type_traits>
 #include <vector>
 
@@ -44,10 +45,14 @@ struct DomainPolicyOf {
   using type = std::conditional_t<is_domain_axis<A>, DomainPolicy<A>, RefusedUserPolicy>;
   static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
 };
+template <std::size_t axes>
+struct DomainPolicyWithout {
+  using type = RefusedUserPolicy;
+  static_assert(axes != 0, "weft: DomainParallel names its axes, DomainParallel<M, dx, dy>");
+};
 template <class M, class... A>
 struct DomainWrappers {
-  using type = UserWrapper<RefusedUserPolicy, M>;
-  static_assert(sizeof...(A) > 99, "weft: DomainParallel names its axes, DomainParallel<M, dx, dy>");
+  using type = UserWrapper<typename DomainPolicyWithout<sizeof...(A)>::type, M>;
 };
 template <class M, class A>
 struct DomainWrappers<M, A> {
