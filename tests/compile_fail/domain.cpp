@@ -121,7 +121,7 @@ using Model = DataParallel<DomainParallel<Net<Identity>, dx>>;
 auto go(World& world, const FieldBatch<state>& batch) { return train<Model>(world, batch); }
 
 // section: axis_of_parameters
-// expect: DomainParallel's axes are dx, dy and dz
+// expect: DomainParallel names its axes, which are dx, dy and dz
 #ifdef WEFT_FAIL
 using Model = DataParallel<DomainParallel<Net<Identity>, tp>>;
 #else
@@ -130,7 +130,7 @@ using Model = DataParallel<DomainParallel<Net<Identity>, dx>>;
 auto go(World& world, const FieldBatch<state>& batch) { return train<Model>(world, batch); }
 
 // section: no_axis
-// expect: DomainParallel names its axes
+// expect: DomainParallel names its axes, which are dx, dy and dz
 #ifdef WEFT_FAIL
 using Model = DataParallel<DomainParallel<Net<Identity>>>;
 #else

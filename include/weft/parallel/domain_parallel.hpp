@@ -11,7 +11,6 @@
 // A batch has the rank's piece of such fields: pieces of one axis follow each other by mesh.rank(dx{}), and may have different
 // extents. Ranks of the domain axes are next to each other, the last axis fastest, as those of MPI_Cart_create.
 
-#include <cstddef>
 #include <type_traits>
 #include <vector>
 
@@ -40,27 +39,26 @@ struct DomainPolicy : UserPolicy<A, Nesting::tensor> {
   }
 };
 
+template <class... A>
+struct RefusedDomainAxes final : RefusedUserPolicy {
+  static constexpr bool refuse() {
+    static_assert(sizeof...(A) > 99, "weft: DomainParallel names its axes, which are dx, dy and dz: DomainParallel<M, dx, dy>");
+    return true;
+  }
+};
 template <class A>
-struct DomainPolicyOf {
-  using type = std::conditional_t<is_domain_axis<A>, DomainPolicy<A>, RefusedUserPolicy>;
-  static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
-};
-template <std::size_t axes>
-struct DomainPolicyWithout {
-  using type = RefusedUserPolicy;
-  static_assert(axes != 0, "weft: DomainParallel names its axes, DomainParallel<M, dx, dy>");
-};
+using domain_policy_t = std::conditional_t<is_domain_axis<A>, DomainPolicy<A>, RefusedDomainAxes<A>>;
 template <class M, class... A>
 struct DomainWrappers {
-  using type = UserWrapper<typename DomainPolicyWithout<sizeof...(A)>::type, M>;
+  using type = UserWrapper<RefusedDomainAxes<A...>, M>;
 };
 template <class M, class A>
 struct DomainWrappers<M, A> {
-  using type = UserWrapper<typename DomainPolicyOf<A>::type, M>;
+  using type = UserWrapper<domain_policy_t<A>, M>;
 };
 template <class M, class A, class B, class... R>
 struct DomainWrappers<M, A, B, R...> {
-  using type = UserWrapper<typename DomainPolicyOf<A>::type, typename DomainWrappers<M, B, R...>::type>;
+  using type = UserWrapper<domain_policy_t<A>, typename DomainWrappers<M, B, R...>::type>;
 };
 
 }  // namespace detail

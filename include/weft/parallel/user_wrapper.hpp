@@ -28,8 +28,14 @@ enum class Nesting : int {
 
 namespace detail {
 struct UserPolicyBase {};
-/// Stands in for the policy of a wrapper that was refused, so that the wrappers around it report nothing.
-struct RefusedUserPolicy final : UserPolicyBase {};
+/// Stands in for the policy of a wrapper that is refused, so that the wrappers around it report nothing. A policy that derives
+/// from it has refuse(), whose error is reported where the model is made: an alias of the wrapper stays a type.
+struct RefusedUserPolicy : UserPolicyBase {};
+template <class Policy>
+constexpr bool is_refused_policy() {
+  if constexpr (std::is_base_of_v<RefusedUserPolicy, Policy>) return Policy::refuse();
+  else return false;
+}
 }  // namespace detail
 
 /// The base of a policy. `A` is the axis, `place` its place among the wrappers, `Stream` the placement of the hidden state on the
@@ -166,7 +172,7 @@ class UserWrapper : public detail::UserBase<Policy, M>::type {
   static_assert(std::is_base_of_v<detail::UserPolicyBase, Policy>,
                 "weft: UserWrapper's first template parameter must be a policy, derived from UserPolicy<axis, Nesting::data>");
   static_assert(!std::is_base_of_v<detail::UserPolicyBase, Policy> || detail::is_user_policy<Policy> ||
-                    std::is_same_v<Policy, detail::RefusedUserPolicy>,
+                    detail::is_refused_policy<Policy>(),
                 "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and "
                 "must not be final or abstract");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> >= detail::user_level<Policy>,
