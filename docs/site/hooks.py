@@ -21,7 +21,7 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.
 LISTS = {"docs/decisions": ("Decisions", "decisions/index.md"), "docs/benchmarks": ("Benchmarks", "benchmarks/index.md")}
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w+-]*)[^\n]*\n.*?^(?P=indent)(?P=ticks) *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<path>[^)\s#:]*)(?P<anchor>#[^)\s]*)?\)")
-MESSAGE = re.compile(r"<li>(?P<messages>\s*(?=<code>)(?:<code>.*?</code>|\((?:<code>.*?</code>|[^()<])*\)|[^:<(])*):(?P<remedy>.*?)</li>", re.DOTALL)  # an entry of errors.md, as HTML
+MESSAGE = re.compile(r"<li>(?P<messages>\s*(?=<code>)(?:<code>[^<]*</code>|\((?:<code>[^<]*</code>|[^()<])*\)|[^:<(])*):(?P<remedy>(?:(?!<li>).)*?)</li>", re.DOTALL)  # an entry of errors.md, as HTML
 WEIGHTS = {"errors.md": 3, "guide": 3, "course": 2, "faq.md": 2, "decisions": 0.2, "benchmarks": 0.2, "changelog.md": 0.2}  # of results of a search
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 DEFINITIONS = (  # of names that code of later chapters uses, each with the form of a use

@@ -71,7 +71,6 @@ inline void copy_tokenizer(const Options& o) {
     if (!fs::copy_file(from, to, fs::copy_options::overwrite_existing, error))
       throw weft::UsageError(o.program + ": --export " + o.export_folder + ": " + name + " cannot be copied: " + error.message());
   };
-  if (!o.load.empty()) copy(fs::path(o.load) / "generation_config.json", "generation_config.json");
   const fs::path used = fs::absolute(o.tokenizer.empty() ? o.load : o.tokenizer, error);
   if (o.tokenizer.empty() && o.load.empty()) return;
   const bool folder = fs::is_directory(used, error);
@@ -79,6 +78,7 @@ inline void copy_tokenizer(const Options& o) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                            "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"})
     copy((folder ? used : used.parent_path()) / name, name);
+  if (!o.load.empty()) copy(fs::path(o.load) / "generation_config.json", "generation_config.json");
 }
 
 /// The mean loss over all targets of the validation sets, and of each set; nothing if there is none, or after a stop request.

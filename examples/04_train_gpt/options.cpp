@@ -109,6 +109,7 @@ Options::Range Options::elastic_range() const {
 
 std::string Options::weights_text() const {
   std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);  // two different weights have different texts
   for (std::size_t i = 0; i < weights.size(); ++i) text << (i == 0 ? "" : ",") << weights[i];
   return text.str();
 }

@@ -318,7 +318,7 @@ TEST_CASE("outputs whose pieces do not fit together are refused") {
           std::vector<double> values(shape.size());
           std::string found;
           try {
-            weft::detail::gather_pieces(world.communicator(), "dx", 0, shape, values);
+            weft::detail::gather_pieces(world.communicator(), "dx", 0, 1, shape, values);
           } catch (const ShapeError& error) {
             found = error.what();
           }

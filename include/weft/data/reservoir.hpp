@@ -105,13 +105,19 @@ class Reservoir {
   template <class Fill>
   bool try_add(std::uint64_t id, Fill&& fill) {
     Batch one = filled(fill);
-    bool taken = follows() && of_first(false);
-    {
+    bool taken = false, closed = false;
+    if (!follows()) {
       const std::lock_guard lock(mutex_);
-      if (!follows()) taken = repeats() || closed_ || (early_.empty() && !slots_.is_full());
-      if (taken) take(id, std::move(one));
+      closed = closed_;
+      taken = closed || repeats() || (early_.empty() && !slots_.is_full());
+      if (taken && !closed) take(id, std::move(one));
     }
-    return follows() ? taken : of_first(taken);
+    taken = of_first(taken);
+    if (taken && (follows() || closed)) {  // of a closed reservoir, an error on all ranks
+      const std::lock_guard lock(mutex_);
+      take(id, std::move(one));
+    }
+    return taken;
   }
   /// No sample follows: draws no longer wait for the low watermark.
   void close() {

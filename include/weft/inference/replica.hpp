@@ -108,7 +108,8 @@ class Replica {
     if (options.model.numerics.batch_invariant) device_.make_batch_invariant();
     context_.env.training = false;
     context_.engine.records = false;
-    if constexpr (weft::detail::StackModel<M>) sequence_length(context_.env) = 1;  // as a sample of fields has in a step
+    if constexpr (!std::is_same_v<weft::detail::batch_of_t<M>, TokenBatch>)
+      sequence_length(context_.env) = 1;  // as a sample of fields has in a step
     share_parameters(source);
   }
   Replica(const Replica&) = delete;

@@ -39,7 +39,7 @@ struct CutPlan {
 CutPlan cut_window(const CutDim& dim, const Communicator& comm, std::size_t kernel, const ConvolutionOptions& options);
 /// The plan of a transposed convolution: each rank but the last has `stride` outputs for each row of its piece.
 CutPlan cut_transposed(const CutDim& dim, const Communicator& comm, std::size_t kernel, const ConvolutionOptions& options);
-/// An axis that cuts dim `dim` of images [samples, channels, ...]. Its communicator belongs to the context.
+/// An axis that cuts dim `dim` of images [samples, channels, ...].
 struct CutAxis {
   Communicator comm;
   std::size_t dim;
@@ -83,6 +83,8 @@ CutSides cut_sides(const char* operation, const Plan& plan, const PerDim& kernel
     constexpr int dim = shard_dim<placement_t<X, A>>;
     if constexpr (dim >= 2) {
       static_assert(dim < dims + 2, "weft: an axis cuts a dim that images of this operation do not have");
+      static_assert(cut_once_in_space_at<X, dim>,
+                    "weft: one axis may cut a dim of images that are pooled, enlarged or convolved");
       require_dim(operation, x.value(), dim);
       const HaloCall call{operation, A::name};
       const std::size_t at = std::size_t(dim) - 2, own = sides.around[dim];

@@ -53,7 +53,7 @@ WEFT_INLINE CutPlan cut_window(const CutDim& dim, const Communicator& comm, std:
 WEFT_INLINE CutPlan cut_transposed(const CutDim& dim, const Communicator& comm, std::size_t kernel,
                                    const ConvolutionOptions& options) {
   const WindowLine line(kernel, options, dim.at);
-  require_short_padding(dim, line, line.padding);
+  if (comm.size() > 1) require_short_padding(dim, line, line.padding);
   // Row i reaches the outputs from i stride - padding on, `span` of them.
   const Reach reach{line.span > line.padding ? (line.span - 1 - line.padding) / line.stride : 0,
                     (line.padding + line.stride - 1) / line.stride};

@@ -132,9 +132,14 @@ struct CutPooling {
   kernels::ConvolutionShape s;
   template <class C, class X>
   CutPooling(const char* operation, const Variable<C, X>& x, const PoolingOptions& options, double beyond) {
-    std::array<std::size_t, dims> stride;
-    for (std::size_t dim = 0; dim < dims; ++dim)
+    std::array<std::size_t, dims> stride{};
+    const PerDim& behind = options.padding_after.count() == 0 ? options.padding : options.padding_after;
+    bool fits = options.kernel.fits(dims) && options.stride.fits(dims) && options.padding.fits(dims) && behind.fits(dims);
+    for (std::size_t dim = 0; dim < dims && fits; ++dim) {
       stride[dim] = options.stride[dim] == 0 ? options.kernel[dim] : options.stride[dim];
+      fits = std::max(options.padding[dim], behind[dim]) <= options.kernel[dim] / 2;
+    }
+    if (!fits) pooling_shape(operation, dims, x.value(), options);  // throws, on all ranks
     const CutSides sides =
         cut_sides<dims>(operation, cut_window, options.kernel,
                         {.stride = PerDim::of(stride), .padding = options.padding, .padding_after = options.padding_after}, x);

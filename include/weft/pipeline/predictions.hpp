@@ -83,15 +83,20 @@ Shape without_cuts(const Shape& shape);
 
 template <class P>
 inline constexpr bool is_domain_piece = is_domain_axis<typename P::axis>&& kind_of<P> == Kind::shard;
-/// Gathers the pieces along a dim, of any extents, in the order of the ranks. Throws ShapeError if another extent differs.
-void gather_pieces(const Communicator& ranks, std::string_view axis, std::size_t dim, Shape& shape, std::vector<double>& values);
+/// Gathers the pieces along a dim, of any extents, in the order of the ranks. Dim 0 has the rows of `samples` samples, whose
+/// pieces are joined one by one. Throws ShapeError if another extent differs.
+void gather_pieces(const Communicator& ranks, std::string_view axis, std::size_t dim, std::size_t samples, Shape& shape,
+                   std::vector<double>& values);
 template <class Context, class T, class E>
 void gather_domain(const Context&, std::type_identity<Tensor<T, E>>, Shape&, std::vector<double>&) {}
 template <class Context, class T, class E, class P, class... R>
 void gather_domain(const Context& context, std::type_identity<Tensor<T, E, P, R...>>, Shape& shape, std::vector<double>& values) {
   using A = typename P::axis;
   gather_domain(context, std::type_identity<Tensor<T, E, R...>>(), shape, values);  // later axes cut the pieces of earlier ones
-  if constexpr (Context::has(A{}) && is_domain_piece<P>) gather_pieces(context.comm(A{}), A::name, shard_dim<P>, shape, values);
+  if constexpr (Context::has(A{}) && is_domain_piece<P>) {
+    const std::size_t length = std::max<std::size_t>(1, sequence_length(context.env));
+    gather_pieces(context.comm(A{}), A::name, shard_dim<P>, context.env.rows / length, shape, values);
+  }
 }
 
 // Gathers the parts that the ranks of one share hold. Samples of other shares, rows that cp cuts and pieces of a domain are not
@@ -130,9 +135,11 @@ void append_outputs(const Context& context, const Y& given, Gather gather, Predi
     const std::size_t length = detail::sequence_length(context.env);
     if (length == 0 || given.shape().rank() == 0 || given.shape()[0] * length != context.env.rows)
       require_rows_in_order<Y>(context);  // whole samples have no order of positions
-    const Y plain = view_of<Y>(given, without_cuts(given.shape()));
+    Y plain = view_of<Y>(given, without_cuts(given.shape()));
+    plain.mark_summed(given.summed());
     const auto y = bring_all(context, plain, std::type_identity<Y>());
     std::vector<double> host;
+    host.reserve(y.size());
     for (const auto value : copy_to_host(y)) host.push_back(double(accumulate_t<T>(value)));
     Shape shape = y.shape();
     if (gather != Gather::piece) gather_domain(context, std::type_identity<std::remove_const_t<decltype(y)>>(), shape, host);

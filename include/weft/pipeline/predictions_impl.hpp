@@ -23,14 +23,12 @@ WEFT_COLD WEFT_INLINE Shape without_cuts(const Shape& shape) {
   return Shape::of(std::span(all));
 }
 
-WEFT_COLD WEFT_INLINE void gather_pieces(const Communicator& ranks, std::string_view axis, std::size_t dim, Shape& shape,
-                                         std::vector<double>& values) {
+WEFT_COLD WEFT_INLINE void gather_pieces(const Communicator& ranks, std::string_view axis, std::size_t dim, std::size_t samples,
+                                         Shape& shape, std::vector<double>& values) {
   const std::size_t count = std::size_t(ranks.size()), dims = shape.rank();
   if (count == 1) return;
   const std::vector<std::uint64_t> mine = extents_of(shape);
   std::vector<std::uint64_t> shapes(mine.size() * count);
-  if (ranks.rehearsed())  // as the ranks that are not there
-    for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i] = mine[i % dims];
   ranks.all_gather(mine, shapes);
   const Shape first = Shape::of(std::span<const std::uint64_t>(shapes).first(dims));
   std::vector<std::size_t> counts, extents;
@@ -39,6 +37,9 @@ WEFT_COLD WEFT_INLINE void gather_pieces(const Communicator& ranks, std::string_
     if (with_extent(piece, dim, first[dim]) != first)
       throw_error<ShapeError>({"predict: the outputs are ", first.text(), " on ", axis, " rank 0 and ", piece.text(), " on ",
                                axis, " rank ", rank, ": pieces that are gathered differ only in dim ", dim});
+    if (dim == 0 && (samples == 0 || piece[0] % samples != 0))
+      throw_error<ShapeError>({"predict: the outputs are ", piece.text(), " on ", axis, " rank ", rank, ", rows of ", samples,
+                               " samples: each sample has as many rows"});
     counts.push_back(piece.size());
     extents.push_back(piece[dim]);
   }
@@ -47,10 +48,11 @@ WEFT_COLD WEFT_INLINE void gather_pieces(const Communicator& ranks, std::string_
   const Around around(shape, dim);
   shape[dim] = std::accumulate(extents.begin(), extents.end(), std::size_t(0));
   values.clear();
-  for (std::size_t outer = 0; outer < around.outer; ++outer) {
+  const std::size_t lines = dim == 0 ? samples : around.outer;
+  for (std::size_t outer = 0; outer < lines; ++outer) {
     auto piece = pieces.begin();
     for (std::size_t rank = 0; rank < count; ++rank) {
-      const std::ptrdiff_t length = std::ptrdiff_t(extents[rank] * around.inner);
+      const std::ptrdiff_t length = std::ptrdiff_t(counts[rank] / lines);
       const auto line = piece + std::ptrdiff_t(outer) * length;
       values.insert(values.end(), line, line + length);
       piece += std::ptrdiff_t(counts[rank]);

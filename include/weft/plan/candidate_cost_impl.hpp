@@ -390,6 +390,9 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::host_memory(const Candidate& c) {
     const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, 1, 2);
     for (const auto& rank : {pipeline.first, pipeline.last})
       for (const detail::Held& held : rank) most = std::max(most, held.left);
+    using enum PipelineOrder;  // of a split backward, whose second part holds one more
+    if (c.order == zero_bubble_h1 || c.order == zbv || c.order == interleaved_zero_bubble)
+      most = std::min<int>(most + 1, c.micro_batches * c.chunks);
   }
   return block(c).host * most * rank_layers(c).most / c.chunks;
 }

@@ -61,7 +61,8 @@ WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Searc
 WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search) {
   const std::array<int, 2> parts = sampled(c, search);
   const double steps = parts[0] == parts[1] ? 1 : 2, ranks = std::min(3, int(c.pp));  // ranks rehearsed for their memory
-  const double step = steps == 1 ? parts[0] : parts[0] + parts[1], memory = ranks * parts[1] / double(c.pp);
+  const double step = steps == 1 ? parts[0] : parts[0] + parts[1],
+               memory = ranks * (c.order == PipelineOrder::gpipe ? c.micro_batches : parts[1]) / double(c.pp);
   // A program compares the copies of its shards with one word per shard.
   constexpr double word = 3e-3;
   const double compared = c.replicate > 1 ? word * double(c.dp) / c.replicate * (steps + ranks / c.pp) : 0;
@@ -103,7 +104,7 @@ WEFT_COLD WEFT_INLINE WholeMemory whole_memory(const Piece& asked, const Search&
                                                const TrainPiece& train) {
   Piece whole = asked;
   const Candidate& c = whole.layout;
-  whole.layout.micro_batches = sampled(c, search)[1];
+  if (c.order != PipelineOrder::gpipe) whole.layout.micro_batches = sampled(c, search)[1];  // GPipe holds all of them
   WholeMemory most;
   const auto rehearsed = [&](int rank) {
     const Rehearsal notes = runtime::rehearse({.rank = rank, .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node},
@@ -170,7 +171,9 @@ class Fastest {
   explicit Fastest(double memory) : memory_(memory) {}
 
   void add(const Candidate& layout, const CandidateCost& cost) {
-    if (layout.replicate == 1 && !saves_memory(layout)) settle();
+    Candidate plain = layout;
+    plain.replicate = plain.loss_chunks = 1, plain.offload = plain.host_activations = false;
+    if (!(plain == plain_)) settle(), plain_ = plain;
     constexpr std::array<double, 3> limits{surely, 1, at_most};
     for (std::size_t i = memory_ > 0 ? 0 : limits.size() - 1; i < limits.size(); ++i)
       if ((memory_ <= 0 || cost.memory <= limits[i] * memory_) && (!alike_[i] || cost.seconds < alike_[i]->cost.seconds))
@@ -203,6 +206,7 @@ class Fastest {
   }
 
   double memory_;
+  Candidate plain_;  // the layouts in alike_ without what saves memory
   std::array<std::optional<ByFormulas::One>, 3> alike_;
   std::vector<ByFormulas::One> best_;  // a heap, the slowest first
 };

@@ -118,6 +118,12 @@ inline constexpr bool cut_inside<Tensor<T, E, P...>, A, Dim, Domain> = [] {
    ...);
   return cuts;
 }();
+// Whether at most one axis cuts dim `Dim` of each sample.
+template <class X, int Dim>
+inline constexpr bool cut_once = true;
+template <class T, class E, class... P, int Dim>
+inline constexpr bool cut_once<Tensor<T, E, P...>, Dim> =
+    (0 + ... + int(PieceOf<P>::dim == Dim && !std::is_same_v<typename P::axis, dp>)) <= 1;
 // Refuses moves whose parts would not follow each other in the order of one rank: an axis that the mesh names later cuts the
 // pieces of an earlier one.
 template <class X, class From, class To>
@@ -216,6 +222,9 @@ auto to(const Context& context, const X& x) {
     } else if (ranks == 1 && !wraps) {
       return relabel<Y>(x);
     } else if constexpr (overlaps) {
+      static_assert(detail::cut_once<X, detail::PieceOf<std::conditional_t<detail::overlaps<From>, From, To>>::dim>,
+                    "weft: another axis cuts the dim of this Halo, too, so its neighbours do not hold the rows beside the piece: "
+                    "let one axis cut the dim");
       if constexpr (detail::halo_move<From, To>() != detail::HaloMove::by_way_of_shard)
         return detail::move_halo<Y, From, To>(comm, x);
       else return to<To>(context, to<detail::own_piece_t<From, To>>(context, x));
