@@ -142,9 +142,9 @@ TEST_CASE("LAMB is algorithm 2 of its paper: the norms of whole parameters, and 
   optim::Lamb optimizer(model, options);
   for (std::size_t i = 0; i < model.states[1].size(); ++i) model.value(model.states[1])[i] = 0;
   Elements expected = elements_of(model);
-  for (int step = 1; step <= 20; ++step) {
+  for (int step = 1; step <= 100; ++step) {
     model.set_gradients(std::uint64_t(step));
-    const double scale = std::min(1.0, 2 / (model.norm() + 1e-6)), rate = 0.01 * step;
+    const double scale = std::min(1.0, 2 / (model.norm() + 1e-6)), rate = 0.002 * step;
     for (std::size_t k = 0; k < 2; ++k) {
       std::vector<double> direction;
       double of_direction = 0, of_value = 0;
