@@ -436,6 +436,14 @@ TEST_CASE("activations in host memory are for layouts that do not fit otherwise"
     CHECK(best[0].memory <= memory);
     CHECK(best[0].step.seconds <= 1.02 * fastest_of(memory));  // of layouts that are alike, formulas choose
     if (share < 1) CHECK(best[0].layout.host_activations);
+    std::set<Candidate> kinds;  // that fit for certain, without what saves memory
+    for (const auto& [layout, cost] : all)
+      if (cost.memory <= 0.8 * memory) {
+        Candidate plain = layout;
+        plain.replicate = plain.loss_chunks = 1, plain.offload = plain.host_activations = false;
+        kinds.insert(plain);
+      }
+    CHECK(best.size() >= std::min<std::size_t>(10, kinds.size()));
   }
   for (const plan::RankedLayout& one : best_of(80e9)) CHECK_FALSE(one.layout.host_activations);
   machine.host_memory = 1e6;  // of two ranks, whose activations have no room there
@@ -449,7 +457,9 @@ TEST_CASE("host memory of activations: the formula beside rehearsals") {
   plan::CandidateCosts costs(s, machine, training());
   for (Candidate c : {Candidate{.dp = 4, .micro_batch = 2, .micro_batches = 2}, Candidate{.tp = 2, .pp = 2, .micro_batches = 16},
                       Candidate{.pp = 4, .chunks = 2, .micro_batches = 16, .order = PipelineOrder::interleaved},
-                      Candidate{.pp = 4, .micro_batches = 16, .order = PipelineOrder::gpipe}}) {
+                      Candidate{.pp = 4, .micro_batches = 16, .order = PipelineOrder::gpipe},
+                      Candidate{.pp = 4, .micro_batches = 128, .order = PipelineOrder::gpipe},
+                      Candidate{.pp = 4, .micro_batches = 16, .order = PipelineOrder::zero_bubble_h1}}) {
     c.host_activations = true;
     INFO(plan::text_of(c));
     const double bytes = plan::detail::whole_memory({c, s.layers, s.vocabulary}, s, machine, training()).host;
