@@ -69,7 +69,7 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
 
   auto forward(const auto& x) const {
     using X = typename std::remove_cvref_t<decltype(x)>::tensor_type;
-    if constexpr (!Real<typename X::value_type>) return refused_whole_numbers<X>();
+    if constexpr (!Real<typename bottom_t<X>::value_type>) return refused_whole_numbers<X>();
     else if constexpr (cuts_inputs) return convolved(x, weight);
     else return bias ? convolved(x, weight, *bias) : convolved(x, weight);
   }
