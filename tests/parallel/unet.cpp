@@ -7,9 +7,9 @@ using namespace weft_test;
 namespace {
 
 using Plane = UNetPlane;
-using Space = DataParallel<DomainParallel<UNet<3>, dx, dy, dz>>;
+using Space = FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<UNet<3>>, dx, dy, dz>>>;
 constexpr auto plane = unet_plane;
-constexpr Axes<dp, dx, dy, dz> space;
+constexpr Axes<dp, tp, pp, dx, dy, dz> space;
 
 }  // namespace
 
@@ -25,4 +25,9 @@ TEST_CASE("beside dp, tp, ZeRO and pp") {
   check_unet<2, Plane>(plane, {8, {.tp = 2, .dp = 2, .dx = 2}, {.shard = {.stage = 3}}});
   check_unet<2, Plane>(plane, {4, {.pp = 2, .dx = 2}});
 }
-TEST_CASE("a U-Net over three domain axes") { check_unet<3, Space>(space, {8, {.dx = 2, .dy = 2, .dz = 2}}); }
+TEST_CASE("a U-Net over three domain axes") {
+  check_unet<3, Space>(space, {8, {.dx = 2, .dy = 2, .dz = 2}});
+  check_unet<3, Space>(space, {4, {.tp = 2, .dz = 2}});
+  check_unet<3, Space>(space, {4, {.pp = 2, .dz = 2}});
+  check_unet<3, Space>(space, {8, {.dp = 2, .dy = 2, .dz = 2}, {.shard = {.stage = 3}}});
+}
