@@ -182,6 +182,11 @@ double apart(const Numbers& a, const Numbers& b) {
   return off / std::max(most, 1e-300);
 }
 
+template <class L>
+constexpr bool is_transposed() {
+  if constexpr (requires { L::transposed; }) return L::transposed;
+  else return false;
+}
 /// The distance of a layer's images' numbers is 1 / steps; 0: any numbers.
 template <class L>
 constexpr double steps_of() {
@@ -291,7 +296,9 @@ void pieces_equal_one_rank(const Case& c) {
   CHECK(off < 1e-13);
   // At corners the gradients of both axes meet, and their sums have another order.
   const auto cut = [](const std::vector<std::size_t>& pieces) { return pieces.size() > 1; };
-  if (c.options.mode == PaddingMode::zeros && std::count_if(c.pieces.begin(), c.pieces.end(), cut) <= 1) CHECK(bits == 0);
+  // The products of a transposed convolution have an order of their sums that depends on the rows of the strip.
+  if (!is_transposed<L>() && c.options.mode == PaddingMode::zeros && std::count_if(c.pieces.begin(), c.pieces.end(), cut) <= 1)
+    CHECK(bits == 0);
   CHECK(bits < 1e-13);
   CHECK(apart(weight, whole.weight) < 1e-13);
   CHECK(apart(bias, whole.bias) < 1e-13);
