@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/data/document_order.hpp weft/data/token_windows.hpp
 // Windows of tokens and packed documents, compared with hand-written lists, with whole documents if requested.
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include <weft/data/document_order.hpp>
 #include <weft/data/loader.hpp>
 #include <weft/data/token_windows.hpp>
+#include <weft/mesh/zigzag.hpp>
 
 #include "data/support/formats.hpp"
 #include "support/message.hpp"
@@ -136,4 +144,124 @@ TEST_CASE("whatever the documents, each token comes once and each that fits lies
       }
       REQUIRE(at == text.size());
     }
+}
+
+TEST_CASE("documents ordered for the ranks of cp: the same documents, and the work of the best order") {
+  for (std::uint32_t seed = 0; seed < 60; ++seed)
+    for (const std::size_t ranks : {2, 4}) {
+      const std::size_t sequence = 32;
+      std::vector<std::size_t> lengths, used;
+      std::uint32_t draw = seed * 97 + 5;
+      for (std::size_t left = sequence - seed % 4; left > 0;) {
+        draw = draw * 1664525u + 1013904223u;
+        const std::size_t length = lengths.size() == 6 ? left : std::min<std::size_t>(left, 1 + (draw >> 16) % 12);
+        lengths.push_back(length);
+        left -= length;
+      }
+      // The pairs one by one, as the mask and the zigzag cut define them.
+      const auto busiest = [&](const std::vector<std::size_t>& order) {
+        std::vector<std::uint64_t> pairs(ranks, 0);
+        std::vector<std::size_t> sizes;
+        std::size_t at = 0;
+        for (const std::size_t document : order) {
+          sizes.push_back(lengths[document]);
+          for (std::size_t i = 0; i < lengths[document]; ++i, ++at)
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+              const weft::detail::Zigzag cut{sequence, ranks, rank};
+              if (cut.before(at + 1) > cut.before(at)) pairs[rank] += i + 1;
+            }
+        }
+        REQUIRE(data::attention_pairs(sizes, sequence, ranks) == pairs);
+        return *std::max_element(pairs.begin(), pairs.end());
+      };
+      std::vector<std::size_t> order(lengths.size());
+      std::iota(order.begin(), order.end(), std::size_t(0));
+      const std::uint64_t given = busiest(order);
+      std::uint64_t total = 0, least = given;
+      for (const std::size_t length : lengths) total += length * (length + 1) / 2;
+      const std::vector<std::size_t> found = data::balanced_order(lengths, sequence, ranks);
+      REQUIRE(std::is_permutation(found.begin(), found.end(), order.begin(), order.end()));
+      REQUIRE(found == data::balanced_order(lengths, sequence, ranks));
+      if (lengths.size() <= 6) do
+          least = std::min(least, busiest(order));
+        while (std::next_permutation(order.begin(), order.end()));
+      INFO("seed ", seed, " ranks ", ranks, " given ", given, " least ", least, " total ", total);
+      CHECK(busiest(found) <= given);
+      if (lengths.size() <= 6) CHECK((busiest(found) == least || busiest(found) * ranks * 100 <= total * 101));
+    }
+}
+
+TEST_CASE("the balance of the guide's table: log-normal documents in windows of 32,768") {
+  const auto busiest = [](const std::vector<std::size_t>& lengths, std::size_t ranks) {  // relative to the mean
+    const std::vector<std::uint64_t> pairs = data::attention_pairs(lengths, 32768, ranks);
+    const double total = double(std::accumulate(pairs.begin(), pairs.end(), std::uint64_t(0)));
+    return double(*std::max_element(pairs.begin(), pairs.end())) * double(ranks) / total;
+  };
+  constexpr std::size_t windows = 10;
+  for (const auto& [ranks, least_before, most_after] :
+       {std::tuple{2, 1.1, 1.02}, std::tuple{4, 1.4, 1.2}, std::tuple{8, 1.7, 1.5}}) {
+    std::mt19937 draw(1);
+    std::lognormal_distribution<double> length(std::log(500.0), 1.5);
+    double before = 0, after = 0;
+    for (std::size_t window = 0; window < windows; ++window) {
+      std::vector<std::size_t> lengths, ordered;
+      for (std::size_t left = 32768; left > 0; left -= lengths.back())
+        lengths.push_back(std::min(left, std::max<std::size_t>(1, std::size_t(length(draw)))));
+      for (const std::size_t document : data::balanced_order(lengths, 32768, std::size_t(ranks)))
+        ordered.push_back(lengths[document]);
+      before += busiest(lengths, std::size_t(ranks)) / windows;
+      after += busiest(ordered, std::size_t(ranks)) / windows;
+    }
+    MESSAGE("cp ", ranks, ": the busiest rank has ", before, " times the mean, in balanced order ", after);
+    CHECK(before > least_before);
+    CHECK(after < most_after);
+  }
+}
+
+TEST_CASE("a window with documents in balanced order has the same documents, none of them changed") {
+  std::vector<std::uint16_t> text;
+  for (std::uint32_t i = 0, draw = 3; i < 400; ++i) {
+    draw = draw * 1664525u + 1013904223u;
+    text.push_back((draw >> 16) % 7 == 0 ? 0 : std::uint16_t(1 + i));
+  }
+  using Rows = std::multiset<std::vector<Ids>>;
+  const auto documents_in = [](const data::PackedDocuments& packed, std::size_t window) {
+    const Ids tokens = row<data::tokens>(packed, window), targets = row<data::targets>(packed, window),
+              positions = row<data::positions>(packed, window), numbers = row<data::documents>(packed, window);
+    std::vector<std::vector<Ids>> found;
+    std::size_t padding = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (numbers[i] < 0) {
+        ++padding;
+        REQUIRE(targets[i] == -1);
+        continue;
+      }
+      REQUIRE(padding == 0);
+      REQUIRE(positions[i] == (i > 0 && numbers[i] == numbers[i - 1] ? positions[i - 1] + 1 : 0));
+      if (positions[i] == 0) found.push_back({{}, {}});
+      REQUIRE(numbers[i] == std::int32_t(found.size()) - 1);
+      found.back()[0].push_back(tokens[i]);
+      found.back()[1].push_back(targets[i]);
+    }
+    return Rows(found.begin(), found.end());
+  };
+  for (const bool first : {false, true})
+    for (const auto packing : {data::Packing::cut, data::Packing::whole}) {
+      data::PackingOptions options{.sequence = 32, .separator = 0, .separator_first = first, .packing = packing};
+      const data::PackedDocuments plain(of(text), options);
+      options.balance_cp = 2;
+      const data::PackedDocuments ordered(of(text), options);
+      REQUIRE(ordered.size() == plain.size());
+      std::size_t moved = 0;
+      for (std::size_t window = 0; window < plain.size(); ++window) {
+        REQUIRE(documents_in(ordered, window) == documents_in(plain, window));
+        moved += row<data::tokens>(ordered, window) != row<data::tokens>(plain, window);
+      }
+      CHECK(moved > plain.size() / 2);
+      CHECK((ordered.identity().text() == plain.identity().text() && ordered.identity().settings == plain.identity().settings));
+    }
+  CHECK(message<ShapeError>([&] {
+          data::PackedDocuments(of(text), {.sequence = 30, .separator = 0, .balance_cp = 4});
+        }).find("sequence(30) % (2 * cp(4)) != 0: context parallelism cuts a sequence into two chunks for each rank") !=
+        std::string::npos);
 }

@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include <weft/data/loader.hpp>
+#include <weft/data/token_windows.hpp>
 #include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;
@@ -175,6 +177,38 @@ TEST_CASE("the borders of documents matter: without them the loss is another") {
   CHECK(std::abs(model.evaluate(whole) - expected.evaluation) <= 1e-12);
   whole.documents.clear();
   CHECK(std::abs(model.evaluate(whole) - expected.evaluation) > 1e-6);
+}
+
+TEST_CASE("windows ordered for two ranks of cp train as on one rank, and as in the order of the text") {
+  const auto batch = [&](const data::PackedDocuments& windows) {
+    data::Loader loader(data::Share{}, windows, {.global_batch = 4, .shuffle = false});
+    return data::token_batch(loader.batch(0));
+  };
+  const auto text = data::Tokens::of_text("abcdefgh.ab.cdefghijkl.a.bc.defg.hijk.abcdefg.bcdefghijklm.a.abcdefg.bc.def.a.b");
+  data::PackingOptions options{.sequence = length, .separator = '.', .packing = data::Packing::whole};
+  const data::PackedDocuments plain(text, options);
+  options.balance_cp = 2;
+  const data::PackedDocuments ordered(text, options);
+  auto config = gpt({});
+  config.vocabulary = 256;
+  const Batch given = batch(plain), balanced = batch(ordered);
+  REQUIRE(given.tokens != balanced.tokens);
+  const Expected expected = expected_of<Gpt>(config, given);
+  {
+    DefaultDevice device;
+    SingleDevice<Gpt> model(device, config);
+    CHECK(difference(model, balanced, expected) <= 1e-12);
+  }
+  std::mutex mutex;
+  double worst = 0;
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp, cp, tp, pp> mesh(world, {.cp = 2});
+          Plain<Gpt> model(mesh, config);
+          const double mine = difference(model, balanced, expected);
+          std::lock_guard lock(mutex);
+          worst = std::max(worst, mine);
+        }) == 0);
+  CHECK(worst <= 1e-12);
 }
 
 TEST_CASE("logits of a few tokens do not see the padding that ranks of cp need, though attention is full") {

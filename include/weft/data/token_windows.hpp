@@ -66,6 +66,9 @@ struct PackingOptions {
   std::int32_t separator = 0;    ///< the token between documents
   bool separator_first = false;  ///< it begins each document, as in llm.c's files, instead of ending it
   Packing packing = Packing::cut;
+  /// Ranks of cp. More than 1 orders the documents of each window so that these ranks have about equal attention work
+  /// (data/document_order.hpp). A window's documents stay the same, so a run may resume with another number.
+  std::size_t balance_cp = 1;
 };
 
 /// Windows of documents. The last token of a document has the target -1, since the next token belongs to another document.
@@ -74,7 +77,7 @@ class PackedDocuments {
   using Fields = FieldBatch<data::tokens, data::targets, data::documents, data::positions>;
 
   /// With whole documents, reads all tokens once. Throws UsageError if one window does not fit, or if whole documents are
-  /// requested and no separator is found.
+  /// requested and no separator is found. Throws ShapeError unless balance_cp divides a window into two chunks for each rank.
   PackedDocuments(Tokens all, PackingOptions options);
 
   std::size_t size() const {
@@ -92,6 +95,13 @@ class PackedDocuments {
     return options_.separator_first ? i + 1 < all_.size() && all_[i + 1] == options_.separator : all_[i] == options_.separator;
   }
   void find_windows();
+  /// The first token of a document in its window, and its number there.
+  struct Place {
+    std::size_t begin = 0;
+    std::int32_t number = 0;
+  };
+  /// The places of the documents of a window of `used` tokens from `first` on, in balanced order.
+  std::vector<Place> places(std::size_t first, std::size_t used) const;
 
   Tokens all_;
   PackingOptions options_;

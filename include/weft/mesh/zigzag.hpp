@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The tokens of a sequence on a context-parallel rank. Under a causal mask late tokens need more work than early ones. So a
-// sequence is divided into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r: every rank has the same work
-// (zig-zag, Zhu 2024; Megatron-LM's load balancing).
+// sequence is divided into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r (zig-zag, Zhu 2024;
+// Megatron-LM's load balancing). Every rank has the same work under a causal mask without window and documents. With packed
+// documents the work depends on where they lie; PackingOptions::balance_cp orders them.
 //
 //   Zigzag cut{length, ranks, rank};
 //   cut.position(i);                // position of this rank's i-th token in its sequence
