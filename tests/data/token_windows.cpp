@@ -225,6 +225,18 @@ double ring_time(const std::vector<std::size_t>& lengths, std::size_t sequence, 
 
 }  // namespace
 
+TEST_CASE("documents that fit no window in whole chunks are refused") {
+  const auto refused = [](std::size_t length, std::size_t sequence, std::size_t ranks) {
+    return message<ShapeError>([&] { data::balanced_order(std::vector<std::size_t>{4, length}, sequence, ranks); });
+  };
+  CHECK(
+      refused(5, 8, 2) ==
+      "weft: data: documents of 9 tokens do not fit a window of sequence(8) in two chunks for each of cp(2): 2 * cp must divide "
+      "the sequence, which holds all documents");
+  CHECK(refused(2, 10, 2).find("weft: data: documents of 6 tokens do not fit a window of sequence(10)") == 0);
+  CHECK(refused(2, 8, 0).find("weft: data: documents of 6 tokens do not fit a window of sequence(8)") == 0);
+}
+
 TEST_CASE("the balance of the guide's table: log-normal documents in windows of 32,768") {
   const auto busiest = [](const std::vector<std::size_t>& lengths, std::size_t ranks) {  // relative to the mean
     const std::vector<std::uint64_t> pairs = data::attention_pairs(lengths, 32768, ranks);

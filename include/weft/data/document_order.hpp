@@ -13,12 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/error.hpp>
+
 namespace weft::data {
 
 /// The pairs of query and key that each rank of cp computes for one window, [ranks]. `lengths` are the documents' tokens in the
 /// order of the window; their sum is at most `sequence`, a multiple of 2 * ranks. Attention is causal; the rest is padding.
-/// Other work grows with the tokens, of which all ranks have equally many.
+/// Other work grows with the tokens, of which all ranks have equally many. Throws ShapeError for other arguments.
 inline std::vector<std::uint64_t> attention_pairs(std::span<const std::size_t> lengths, std::size_t sequence, std::size_t ranks) {
+  const std::size_t used = std::accumulate(lengths.begin(), lengths.end(), std::size_t(0));
+  if (ranks == 0 || sequence == 0 || sequence % (2 * ranks) != 0 || used > sequence)
+    throw_error<ShapeError>({"data: documents of ", used, " tokens do not fit a window of sequence(", sequence,
+                             ") in two chunks for each of cp(", ranks,
+                             "): 2 * cp must divide the sequence, which holds all documents"});
   const std::size_t chunks = 2 * ranks, chunk = sequence / chunks;
   const auto causal = [](std::uint64_t tokens) { return tokens * (tokens + 1) / 2; };
   std::vector<std::uint64_t> pairs(ranks, 0);
@@ -136,7 +143,7 @@ class DocumentOrder {
 
 /// A permutation of the documents, [documents], under which attention_pairs of the ranks differ little. The same arguments give
 /// the same order on every rank and machine. A local search finds the order, in some ms; it is never worse than the given one.
-/// One document much longer than the rest leaves an imbalance that no order removes.
+/// One document much longer than the rest leaves an imbalance that no order removes. Throws as attention_pairs.
 inline std::vector<std::size_t> balanced_order(std::span<const std::size_t> lengths, std::size_t sequence, std::size_t ranks) {
   return detail::DocumentOrder(lengths, sequence, ranks).improved();
 }
