@@ -226,7 +226,8 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
     return order == one_forward_one_backward || order == interleaved || order == zero_bubble_h1 || order == zbv;
   };
   const bool everything = std::getenv("WEFT_TEST_LONG") != nullptr;
-  const auto plain = [](const Candidate& c) { return c.replicate == 1 && !plan::detail::saves_memory(c); };
+  const auto saves_memory = [](const Candidate& c) { return c.offload || c.loss_chunks > 1 || c.host_activations; };
+  const auto plain = [&](const Candidate& c) { return c.replicate == 1 && !saves_memory(c); };
   compare("1f1b, interleaved, zb-h1 and zbv", everything ? 7 : 61,
           [&](const Candidate& c) { return common(c.order) && plain(c); });
   for (const PipelineOrder order : {gpipe, interleaved_zero_bubble, dualpipev})
@@ -235,8 +236,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
             : order == interleaved_zero_bubble ? 17
                                                : 7,
             [&](const Candidate& c) { return c.order == order && plain(c); });
-  compare("hybrid sharding", everything ? 7 : 31,
-          [&](const Candidate& c) { return c.replicate > 1 && !plan::detail::saves_memory(c); });
+  compare("hybrid sharding", everything ? 7 : 31, [&](const Candidate& c) { return c.replicate > 1 && !saves_memory(c); });
   compare("offload", everything ? 11 : 131,
           [&](const Candidate& c) { return c.offload && c.loss_chunks == 1 && !c.host_activations; });
   compare("loss in parts", everything ? 11 : 61,
