@@ -19,14 +19,16 @@ set(weft_long_tests
   # parallel/options_thread_sanitizer has the same program, which takes the compiler a minute for each sanitizer
   parallel/options_address_sanitizer
   # a proof of weft with a mistake in it, which runtime/prove covers for wrong programs: one compilation for each program
-  runtime/test_mutations.py
-  # package/test_install.sh and package/test_subdirectory.sh build the same as Conan
-  package/test_conan.sh)
+  runtime/test_mutations.py)
+# package/test_install.sh and package/test_subdirectory.sh build the same as Conan, in every run.
+option(WEFT_WEEKLY_TESTS "Also the tests that ./tests/run runs for commits of one day of the week" OFF)
+set(weft_weekly_tests package/test_conan.sh)
 
 # weft_left_out(VARIABLE TEST): whether this run is without a test.
 macro(weft_left_out variable test)
   set(${variable} OFF)
-  if("${test}" IN_LIST weft_long_tests AND NOT WEFT_LONG_TESTS)
+  if(("${test}" IN_LIST weft_long_tests AND NOT WEFT_LONG_TESTS) OR
+     ("${test}" IN_LIST weft_weekly_tests AND NOT WEFT_WEEKLY_TESTS))
     set(${variable} ON)
     set_property(GLOBAL APPEND PROPERTY weft_registered_tests ${test})
   endif()
