@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/checkpoint/checkpoint.hpp>
+#include <weft/comm/run_options.hpp>
 #include <weft/runtime/ending.hpp>
 #include <weft/trace/table.hpp>
 
@@ -92,6 +93,7 @@ int run(const std::vector<std::string>& words) {
     std::printf("checkpoint: the commands are %s\n", commands.c_str());
     return 0;
   }
+  if (words.size() == 1 && command == "--version") return runtime::print_versions("checkpoint");
   if (words.size() == 2 && command == "list") return list(words[1]);
   if (words.size() == 2 && command == "show") return show(words[1]);
   if (words.size() == 2 && command == "verify") return verify(words[1]);

@@ -7,9 +7,11 @@
 //   app.add_option("--steps", steps)->check(command_line::whole(1));
 //   if (!command_line::parse(app, argc, argv)) return 0;   // help was requested and printed
 
-#include <oneapi/dnnl/dnnl_version.h>
 #include <CLI/CLI.hpp>
 #include <Kokkos_Macros.hpp>
+#if defined(KOKKOS_ENABLE_CUDA) && __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -24,9 +26,13 @@
 #include <string_view>
 #include <vector>
 
+#include <weft/comm/run_options.hpp>
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi/library.hpp>)
+#include <weft/comm/mpi/library.hpp>
+#define COMMAND_LINE_MPI
+#endif
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
-#include <weft/core/version.hpp>
 
 namespace command_line {
 
@@ -108,16 +114,16 @@ inline std::string refusal_of(const CLI::App& app, const CLI::ParseError& error)
   return option == left.end() ? "unexpected argument '" + left.front() + "'" : "unknown option '" + *option + "'";
 }
 
-/// The answer to --version: weft's version, the compiler's, and those of the libraries at compile time.
+/// The answer to --version: the versions of weft, of the compiler, and of the libraries at compile time.
 inline std::string version_text(const std::string& program) {
-#ifdef __clang__
-  const char* const compiler = "clang ";
-#else
-  const char* const compiler = "g++ ";
+  std::string more;
+#ifdef COMMAND_LINE_MPI
+  weft::detail::append_to(more, {", ", weft::comm::mpi::library_version()});
 #endif
-  return weft::detail::joined({program, ", weft ", weft::version(), " (", compiler, __VERSION__, ", Kokkos ",
-                               KOKKOS_VERSION / 10000, ".", KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, ", oneDNN ",
-                               DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, ")"});
+#ifdef NCCL_MAJOR
+  weft::detail::append_to(more, {", NCCL ", NCCL_MAJOR, ".", NCCL_MINOR, ".", NCCL_PATCH});
+#endif
+  return weft::runtime::versions(program, more);
 }
 
 /// Reads the command line; returns false if it requested help or the version, which is then printed. Throws UsageError.

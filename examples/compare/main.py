@@ -18,7 +18,7 @@ from measured import measured
 from rehearsal import read_rehearsal
 
 from findings import findings, require_same_program, require_same_units, table
-from read import ReportError, read_run
+from read import ReportError, read_run, versions
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 def main():
     parser = Parser(prog="compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=versions("compare"))
     parser.add_argument("run", metavar="RUN", help="folder of a traced run")
     parser.add_argument("rehearsal", metavar="REHEARSAL", help="file that WEFT_REHEARSE_JSON names")
     parser.add_argument("--least", metavar="SHARE", type=float, default=0.02, help="differences from this share of the measured step on (default: 0.02)")

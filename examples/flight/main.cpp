@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/run_options.hpp>
 #include <weft/runtime/ending.hpp>
 
 #include "records.hpp"
@@ -346,6 +347,7 @@ int main(int argc, char** argv) {
               "flight FOLDER: reads the files in the folder that WEFT_FLIGHT_DIR named, and names ranks that others wait for\n");
           return 0;
         }
+        if (argc == 2 && argv[1] == std::string_view("--version")) return weft::runtime::print_versions("flight");
         for (int i = 1; i < argc; ++i)
           if (argv[i][0] == '-')
             throw UsageError("flight: unknown option '" + weft::detail::shown(argv[i]) +

@@ -12,6 +12,7 @@
 using namespace weft;
 
 int main(int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string("--version")) return runtime::print_versions("gpt_60");
   return run<comm::Threads>(take_run_options(argc, argv), [&](World& world) {
     std::map<std::string, std::string> options{
         {"--data", WEFT_SOURCE_FOLDER "/docs/guide.md"}, {"--steps", "300"}, {"--tp", "1"}, {"--pp", "1"}};
@@ -19,7 +20,6 @@ int main(int argc, char** argv) {
       if (!options.contains(argv[i]) || i + 1 == argc)
         throw UsageError(std::string("gpt_60: options are --data, --steps, --tp and --pp, each with a value, not ") + argv[i]);
     const auto number = [&](const char* name) { return std::size_t(runtime::whole_number_of(name, options[name], 1, 1 << 20)); };
-
     Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp"), .pp = number("--pp")});  // dp is the rest of the ranks
     const models::GptConfig config{.vocabulary = 256, .layers = 4, .width = 64, .heads = 4, .sequence = 64};
     FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config, {.shard = {.stage = 1}});

@@ -131,6 +131,8 @@ int main(int argc, char** argv) {
   int code = 0, steps = 1500;
   if (argc == 2 && argv[1] == std::string_view("--help"))
     return weft::runtime::run_alone([] { std::printf("in_situ [--steps N] [--rehearse N[:rank]]\n"); });
+  if (argc == 2 && argv[1] == std::string_view("--version"))
+    return weft::runtime::print_versions("in_situ", ", " + weft::comm::mpi::library_version());
   try {
     for (int i = 1; i < argc; i += 2)
       if (argv[i] != std::string_view("--steps") || i > 1)

@@ -16,7 +16,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from page import page
-from read import ReportError, read_run
+from read import ReportError, read_run, versions
 
 
 def distinct_names(runs):
@@ -38,6 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 def main():
     parser = Parser(prog="report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=versions("report"))
     parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a run")
     parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in the folder of the run, or here if there are several)")
     try:

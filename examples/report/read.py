@@ -9,6 +9,8 @@ import csv
 import json
 import math
 import pathlib
+import platform
+import re
 import shlex
 
 METRICS = ("metrics.jsonl", "metrics.csv")
@@ -17,6 +19,13 @@ MOST_BYTES = 1 << 30  # of one file: json.loads needs about ten times as much me
 
 class ReportError(Exception):
     pass
+
+
+def versions(program):
+    """The answer to --version."""
+    header = pathlib.Path(__file__).resolve().parents[2] / "include/weft/core/version.hpp"
+    weft = ".".join(re.findall(r"#define WEFT_VERSION_\w+ (\d+)", header.read_text(encoding="utf-8")))
+    return f"{program}, weft {weft} (Python {platform.python_version()})"
 
 
 class Rank:

@@ -342,6 +342,17 @@ if "04_train_gpt" in available:
         code, out, lines = run(name, ["--help"])
         check(code == 0 and not lines and name.lstrip("0123456789_") in out, f"{name} --help: {code} {out[:80]} {lines}")
 
+    # ---- versions, of every example, as weft's, the compiler's and the libraries' ------------------------------------------------
+    weft = re.escape(".".join(re.findall(r"#define WEFT_VERSION_\w+ (\d+)", (SOURCE / "include/weft/core/version.hpp").read_text())))
+    scripts = {path.parent.name: [sys.executable, str(path)] for path in (SOURCE / "examples").glob("*/main.py")} | {"run": [str(SOURCE / "examples/run")]}
+    commands = {name: [path_of(name)] for name in available} | scripts
+    for name, command in sorted(commands.items()):
+        found = subprocess.run([*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, cwd=scratch, env=clean)
+        compiled = r"(nvcc \d+\.\d+, )?(g\+\+|clang) \d+[.\d]+.*, Kokkos \d+\.\d+\.\d+, oneDNN \d+\.\d+\.\d+"
+        inside = {"run": ".+, (cmake version .+|no cmake)", "in_situ": rf"{compiled}, (Open MPI|MPICH|MPI) \d+[.\d]+.*"}.get(name, r"Python \d+[.\d]+" if name in scripts else rf"{compiled}(, .+)?")
+        check(found.returncode == 0 and not found.stderr and re.fullmatch(rf"([\d_]*)?{name.lstrip('0123456789_')}, weft {weft} \({inside}\)\n", found.stdout),
+              f"{name} --version: {found.returncode} {found.stdout} {found.stderr}")
+
     # ---- lines that are lost ------------------------------------------------------------------------------------------------------
     with open("/dev/full", "w") as full:
         code, _, lines = run("04_train_gpt", [*base, "--json"], stdout=full)

@@ -95,6 +95,14 @@ TEST_CASE("an error that a program met before it had ranks is its end") {
   CHECK(!called);
 }
 
+TEST_CASE("the versions of a program name weft, the compiler, Kokkos, oneDNN and the program's own libraries") {
+  const std::string text = runtime::versions("program", ", Open MPI 4.1.4");
+  CHECK(text.starts_with("program, weft " + std::string(version()) + " ("));
+  CHECK(text.ends_with(", Open MPI 4.1.4)"));
+  CHECK((text.find(" (g++ ") != text.npos || text.find(" (clang ") != text.npos));
+  CHECK(text.find(", Kokkos 4.") < text.find(", oneDNN "));
+}
+
 TEST_CASE("WEFT_RANKS is the default number of ranks") {
   setenv("WEFT_RANKS", "3", 1);
   CHECK(run(RunOptions{}, [](World& world) { return world.size(); }) == 3);

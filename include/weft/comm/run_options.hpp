@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -47,8 +48,15 @@ struct RunOptions {
 /// --machine, with their values, from `argv` and lowers `argc`. `run` reports wrong values.
 RunOptions take_run_options(int& argc, char** argv);
 
-/// The options of a program without other arguments: any other argument is refused, and --help prints them and ends the program.
+/// The options of a program without other arguments: any other argument is refused. --help prints them and --version prints the
+/// versions, and both end the program.
 RunOptions only_run_options(int argc, char** argv, RunOptions options = {});
+
+/// The answer to --version: "NAME, weft 0.1.0 (g++ 12.2.0, Kokkos 4.7.0, oneDNN 2.6.0MORE)", the versions that weft was compiled
+/// with. `more`: the program's other libraries, each after ", ".
+std::string versions(std::string_view name, std::string_view more = "");
+/// Prints the versions, and returns the program's exit code: 0, or 1 if standard output cannot be written.
+int print_versions(std::string_view name, std::string_view more = "");
 
 /// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.
 int whole_number_of(std::string_view name, std::string_view text, int least, int most);

@@ -5,8 +5,12 @@
 #include <iterator>
 #include <utility>
 
+#include <dnnl_version.h>
+#include <Kokkos_Macros.hpp>
+
 #include <weft/comm/run_options.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/version.hpp>
 
 namespace weft::runtime {
 
@@ -16,6 +20,26 @@ WEFT_COLD WEFT_INLINE int whole_number_of(std::string_view name, std::string_vie
   if (problem != std::errc() || end != text.data() + text.size() || value < least || value > most)
     throw_error<UsageError>({name, " is '", text.substr(0, 80), "', expected a whole number from ", least, " to ", most});
   return value;
+}
+
+WEFT_COLD WEFT_INLINE std::string versions(std::string_view name, std::string_view more) {
+  std::string compiler;
+#ifdef __CUDACC_VER_MAJOR__
+  weft::detail::append_to(compiler, {"nvcc ", __CUDACC_VER_MAJOR__, ".", __CUDACC_VER_MINOR__, ", "});
+#endif
+#ifdef __clang__
+  weft::detail::append_to(compiler, {"clang ", __clang_major__, ".", __clang_minor__, ".", __clang_patchlevel__});
+#else
+  weft::detail::append_to(compiler, {"g++ ", __VERSION__});
+#endif
+  return weft::detail::joined({name, ", weft ", version(), " (", compiler, ", Kokkos ", KOKKOS_VERSION / 10000, ".",
+                               KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, ", oneDNN ", DNNL_VERSION_MAJOR, ".",
+                               DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, more, ")"});
+}
+
+WEFT_COLD WEFT_INLINE int print_versions(std::string_view name, std::string_view more) {
+  std::printf("%s\n", versions(name, more).c_str());
+  return std::fflush(stdout) == 0 ? 0 : 1;
 }
 
 /// As take_run_options, into `options`.
@@ -49,6 +73,7 @@ WEFT_COLD WEFT_INLINE RunOptions only_run_options(int argc, char** argv, RunOpti
   take_into(options, argc, argv);
   if (argc < 2) return options;
   const std::string_view path = argv[0], name = path.substr(path.rfind('/') + 1);
+  if (argv[1] == std::string_view("--version")) std::exit(print_versions(name));
   if (argv[1] == std::string_view("--help")) {
     std::printf("%s [--rehearse N[:rank]] [--ranks-per-node N] [--machine NAME]\n", std::string(name).c_str());
     std::exit(std::fflush(stdout) == 0 ? 0 : 1);

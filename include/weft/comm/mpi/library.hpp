@@ -5,7 +5,10 @@
 // WEFT_MPI_INLINE marks the definitions in comm/mpi_impl.hpp, as WEFT_INLINE does elsewhere (core/inline.hpp): they are in the
 // library weft::compiled_mpi, whose programs have WEFT_COMPILED_MPI set, or else in each program.
 
+#include <string>
+
 #include <weft/core/standard.hpp>
+#include <weft/core/text.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
@@ -20,3 +23,18 @@
 #else
 #define WEFT_MPI_INLINE inline
 #endif
+
+namespace weft::comm::mpi {
+
+/// The MPI library of the compilation, as "Open MPI 4.1.4".
+inline std::string library_version() {
+#if defined(OMPI_MAJOR_VERSION)
+  return weft::detail::joined({"Open MPI ", OMPI_MAJOR_VERSION, ".", OMPI_MINOR_VERSION, ".", OMPI_RELEASE_VERSION});
+#elif defined(MPICH_VERSION)
+  return "MPICH " MPICH_VERSION;
+#else
+  return weft::detail::joined({"MPI ", MPI_VERSION, ".", MPI_SUBVERSION});
+#endif
+}
+
+}  // namespace weft::comm::mpi
