@@ -32,6 +32,7 @@
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
+#include <weft/optim/ema.hpp>
 #include <weft/optim/muon.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
@@ -249,14 +250,16 @@ class Composition final : public TrainedModel {
                                                      .beta1 = o.beta1,
                                                      .beta2 = o.beta2,
                                                      .decay_vectors = false,
-                                                     .clip = o.clip});
+                                                     .clip = o.clip,
+                                                     .ema_decay = o.ema});
     else
       adamw_.emplace(model_, weft::optim::AdamWOptions{.learning_rate = o.learning_rate,
                                                        .beta1 = o.beta1,
                                                        .beta2 = o.beta2,
                                                        .weight_decay = o.weight_decay,
                                                        .decay_vectors = false,
-                                                       .clip = o.clip});
+                                                       .clip = o.clip,
+                                                       .ema_decay = o.ema});
   }
 
   double train_step(const weft::Batch& batch) override { return loss_ = model_.train_step(batch); }
@@ -269,6 +272,12 @@ class Composition final : public TrainedModel {
     Optimized done = muon_ ? by(*muon_) : by(*adamw_);
     if (done.skipped && options_.trace_nonfinite) done.nonfinite = weft::find_nonfinite(model_);
     return done;
+  }
+  std::shared_ptr<void> use_averages() override {
+    if (options_.ema == 0) return nullptr;
+    return with_optimizer([&](auto& optimizer) -> std::shared_ptr<void> {
+      return std::make_shared<decltype(weft::optim::UseEma(model_, optimizer))>(model_, optimizer);
+    });
   }
   double evaluate(const weft::Batch& batch) override { return model_.evaluate(batch); }
   std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) override { return model_.next_logits(tokens); }

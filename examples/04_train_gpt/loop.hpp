@@ -83,6 +83,7 @@ inline void copy_tokenizer(const Options& o) {
 
 /// The mean loss over all targets of the validation sets, and of each set; nothing if there is none, or after a stop request.
 inline std::optional<Validation> validate(const weft::World& world, TrainedModel& model, const RankData& batches) {
+  const auto averages = model.use_averages();
   double all = 0;
   std::size_t targets_of_all = 0;
   Validation result;
@@ -183,16 +184,19 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
     diverged("the last step has the loss " + detail::text(trained_loss.value_or(0), "%g") +
              (validation ? ", the validation " + detail::text(validation->loss, "%g") : std::string()));
   if (!o.export_folder.empty() || !o.export_adapters.empty()) {
+    const auto averages = model.use_averages();
     model.export_folder();
     if (world.rank() == 0) copy_tokenizer(o);
   }
   report.training_ended();
   if (done < std::uint64_t(o.steps)) model.write_timeline(o.output, world.rank() == 0);
   bool stopped = false;
-  if (o.sample > 0)
+  if (o.sample > 0) {
+    const auto averages = model.use_averages();
     report.sample(sample(
         prompt_of(o), std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed),
         [&](const auto& tokens) { return model.next_logits(tokens); }, [&] { return stopped = world.stop_requested(); }));
+  }
   if (stopped) return interrupted(std::uint64_t(o.steps), true);
   report.end(validation);
   return 0;

@@ -317,6 +317,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(number(0))
       ->capture_default_str()
       ->group(optimizer);
+  app.add_option("--ema", o.ema,
+                 "Decay of an average of the parameters, which validation, sample and exports use, such as 0.999; 0: none")
+      ->check(number(0, 1, true))
+      ->capture_default_str()
+      ->group(optimizer);
 
   const char* report = "Report";
   app.add_option("--validation-fraction", o.validation_fraction, "Share of every file for validation, from its end")

@@ -54,6 +54,7 @@ struct Options {
   std::optional<double> min_learning_rate;
   std::optional<std::int64_t> warmup;
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1.0, dropout = 0.0;
+  double ema = 0;  ///< decay of an average of the parameters; 0: none
   double validation_fraction = 0.1;
   std::vector<std::string> validation;  ///< files that are a set each, in place of the ends of the training files
   std::int64_t validate_every = 100, sample = 400, recheck = 0;

@@ -66,6 +66,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"--beta2", o.beta2},
                       {"--weight-decay", o.weight_decay},
                       {"--clip", o.clip},
+                      {"--ema", o.ema},
                       {"--weights", o.weights_text()},
                       {"--validation-fraction", o.validation_fraction},
                       {"the files of --validation", o.validation_identity.digest_text()},

@@ -40,6 +40,8 @@ class TrainedModel {
   virtual ~TrainedModel() = default;
   virtual double train_step(const weft::Batch& batch) = 0;
   virtual Optimized optimize(double learning_rate) = 0;
+  /// The parameters are their averages as long as the result lives. Null without --ema.
+  virtual std::shared_ptr<void> use_averages() = 0;
   virtual double evaluate(const weft::Batch& batch) = 0;
   virtual std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) = 0;
   /// Writes timeline.svg and timeline.json (for Perfetto) of the last training step's measured pipeline; one rank writes.

@@ -99,7 +99,7 @@ TRAIN = {
     **dict.fromkeys(["--tp", "--pp", "--dp", "--cp", "--ep", "--etp", "--vpp", "--ranks", "--replicate", "--micro-batch", "--global-batch", "--kv-heads",
                      "--experts", "--top-k", "--warmup", "--validate-every", "--sample", "--seed", "--vocabulary", "--zero", "--layers", "--heads",
                      "--width", "--sequence", "--steps", "--piece-bytes", "--loss-chunks"], (NUMBERS, SMALL)),
-    **dict.fromkeys(["--learning-rate", "--min-learning-rate", "--beta1", "--beta2", "--weight-decay", "--clip", "--dropout", "--validation-fraction"],
+    **dict.fromkeys(["--learning-rate", "--min-learning-rate", "--beta1", "--beta2", "--weight-decay", "--clip", "--ema", "--dropout", "--validation-fraction"],
                     (REALS, ["0.1", "0", "1e-3"])),
     **dict.fromkeys(["--data", "--validation"], (FILES, [str(text)])),
     "--chat": (WORDS, ["auto", "chatml", "llama3"]),

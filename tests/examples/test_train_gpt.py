@@ -131,6 +131,17 @@ if MPIRUN and shutil.which(os.environ.get("WEFT_MPIRUN_EXECUTABLE") or "mpirun")
     result = run(f"{SMALL} --ranks 8 --output {scratch}/more", (MPIRUN, "2"))
     check(result.returncode == 2 and "ranks(8) > 2 started by the launcher" in result.stderr, f"more ranks than the launcher started: {result.returncode} {result.stderr}")
     check(not (scratch / "more").exists(), "more ranks than started: something was written")
+# --ema: the same training; the averages are validated and exported, and a checkpoint keeps them for another layout.
+averages = f"--ema 0.8 --checkpoint {scratch}/ema_checkpoint --export {scratch}/ema_export"
+ema_loss, other = trained("ema", f"{averages} --ranks 1 --every 3")
+check([r["loss"] for r in other] == [r["loss"] for r in one], f"ema: losses {other} are not those without averages {one}")
+check(ema_loss is not None and ema_loss - loss > 1e-3, f"ema: the averages' validation loss {ema_loss} is not above {loss}, which falls")
+result = run(f"--data {text} --load {scratch}/ema_export --sequence 16 --global-batch 8 --steps 1 --learning-rate 0 --sample 0 --ranks 1 --output {scratch}/ema_read")
+read = re.search(r"validation loss ([\d.]+)\s*\Z", result.stdout)
+check(read and abs(float(read[1]) - ema_loss) < 1e-4, f"ema: the export's validation loss is not {ema_loss}: {result.stdout} {result.stderr}")
+shutil.rmtree(scratch / "ema_checkpoint/step-00000006", ignore_errors=True)
+other_loss, _ = trained("ema_resumed", f"{averages} --dp 2 --tp 2 --zero 3 --resume")
+check(other_loss is not None and abs(other_loss - ema_loss) < 2e-3, f"ema: after a resume the averages' validation loss is {other_loss}, not {ema_loss}")
 for name, arguments in [("llama", "--model llama --kv-heads 2 --ranks 1"), ("llama_tp2pp2", "--model llama --kv-heads 2 --tp 2 --pp 2")]:
     other_loss, other = trained(name, arguments)
     if name == "llama":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exponential moving average of the parameters as a plain loop has it, for every optimizer, in stages of ZeRO and in 16 bits;
-// UseEma, which gives and takes back; averages in checkpoints. The step decay of the learning rate.
+// UseEma, which gives and takes back; averages in checkpoints and exports. The step decay of the learning rate.
 // covers: weft/optim/ema.hpp weft/optim/step_decay.hpp
 
 #include "support/parity.hpp"
@@ -8,6 +8,7 @@
 
 #include <weft/checkpoint/load.hpp>
 #include <weft/checkpoint/save.hpp>
+#include <weft/hugging_face/hugging_face.hpp>
 #include <weft/optim/ema.hpp>
 #include <weft/optim/lamb.hpp>
 #include <weft/optim/step_decay.hpp>
@@ -117,6 +118,29 @@ TEST_CASE("Muon's matrices, LAMB and AdamW have averages, which a checkpoint tak
   train_and_load(std::type_identity<optim::Muon>(), (folder.path / "muon").string());
   train_and_load(std::type_identity<optim::Lamb>(), (folder.path / "lamb").string());
   train_and_load(std::type_identity<optim::AdamW>(), (folder.path / "adamw").string());
+}
+
+TEST_CASE("an export inside the block of a UseEma writes the averages") {
+  const TemporaryFolder folder;
+  Weights averages, exported;
+  CHECK(run<comm::Threads>(RunOptions{.ranks = 4, .threads_per_rank = 1}, [&](World& world) {
+          Mesh<dp, tp, pp> mesh(world, {.tp = 2});
+          Model model(mesh, config, {.shard = {.stage = 3}});
+          optim::AdamW optimizer(model, {.learning_rate = 0.05, .ema_decay = 0.5});
+          const Weights last = train(mesh, model, optimizer, 3).back();
+          const optim::UseEma use(model, optimizer);
+          hugging_face::save(folder.path.string(), model);
+          const Weights mine = weights_of(model);
+          CHECK(distance(mine, last) > 1e-3);
+          if (world.rank() == 0) averages = mine;
+        }) == 0);
+  CHECK(run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [&](World& world) {
+          Mesh<dp, tp, pp> mesh(world);
+          Model model(mesh, config);
+          hugging_face::load(folder.path.string(), model);
+          exported = weights_of(model);
+        }) == 0);
+  CHECK(distance(exported, averages) == 0);
 }
 
 TEST_CASE("in bfloat16 the averages are those of the master copies, and the parameters come back bitwise") {
