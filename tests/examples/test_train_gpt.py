@@ -274,7 +274,7 @@ if TOKENIZER.exists():
     result = run(f"--data {chat} {CHAT.rsplit(' ', 1)[0]} {folder}/mine.json --ranks 1 --export {scratch}/exported --output {scratch}/chat_export")
     exported = scratch / "exported/tokenizer.json"
     check(result.returncode == 0 and exported.exists() and exported.read_bytes() == TOKENIZER.read_bytes(), f"the exported tokenizer: {result.returncode} {result.stderr}")
-    short_rows = SMALL.replace("--sequence 128", "--sequence 20")
+    short_rows = SMALL.replace("--sequence 128", "--sequence 36")  # a cut conversation keeps a target
     result = run(f"{short_rows} --output {scratch}/chat_long")
     check(result.returncode == 2 and "make sequences longer (--sequence), or cut conversations" in result.stderr, f"a conversation that is too long: {result.stderr}")
     result = run(f"{short_rows} --cut --ranks 1 --output {scratch}/chat_cut")
