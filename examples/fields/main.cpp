@@ -56,6 +56,7 @@ int rank_main(weft::World& world, const Options& o) {
                                {"--dy", o.dy},
                                {"--dz", o.dz},
                                {"--partition", o.partition},
+                               {"--schedule", o.schedule},
                                {"--zero", o.zero},
                                {"--micro-batches", o.micro_batches},
                                {"--steps", o.steps},

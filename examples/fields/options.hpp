@@ -17,13 +17,14 @@
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
 #include <weft/optim/trainable.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "../command_line.hpp"
 
 namespace fields {
 
 struct Options {
-  std::string model = "unet", partition = "blocks", output = "runs/fields";
+  std::string model = "unet", schedule, partition = "blocks", output = "runs/fields";
   std::optional<std::size_t> dp, batch;
   std::size_t dims = 2, tp = 1, pp = 1, dx = 1, dy = 1, dz = 1, micro_batches = 1;
   std::optional<std::uint64_t> steps;
@@ -34,6 +35,20 @@ struct Options {
 
 /// The parts into which METIS cuts each mesh, or 0.
 inline std::size_t metis_parts(const Options& o) { return o.partition == "metis" ? o.dx : 0; }
+
+/// The name of a schedule.
+inline CLI::Validator schedule_name() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        try {
+          weft::schedule::choose(text);
+          return "";
+        } catch (const weft::UsageError&) {
+          return "'" + text + "' is not one of " + std::string(weft::schedule::names);
+        }
+      },
+      "NAME");
+}
 
 /// Nothing if help was requested. Throws UsageError. `models`: the names of all, `stacks`: those that a pipeline takes.
 inline std::optional<Options> parse(int argc, char** argv, const std::vector<std::string>& models,
@@ -52,6 +67,8 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   app.add_option("--pp", o.pp, "Pipeline parallel degree of the models that are stacks")
       ->check(whole(1, most_ranks))
       ->capture_default_str();
+  app.add_option("--schedule", o.schedule, "Schedule of the pipeline: " + std::string(weft::schedule::names) + " (default: 1f1b)")
+      ->check(schedule_name());
   app.add_option("--dx", o.dx, "Ranks that cut dim x of space")->check(whole(1, most_of_dim))->capture_default_str();
   app.add_option("--dy", o.dy, "Ranks that cut dim y of space")->check(whole(1, most_of_dim))->capture_default_str();
   app.add_option("--dz", o.dz, "Ranks that cut dim z of space")->check(whole(1, most_of_dim))->capture_default_str();
@@ -81,6 +98,8 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   if (o.dims != 2 && o.model != "unet") refuse("--dims 3 is of the U-Net, --model unet");
   if (o.pp > 1 && std::find(stacks.begin(), stacks.end(), o.model) == stacks.end())
     refuse("--pp " + std::to_string(o.pp) + ": --model " + o.model + " is one Module, which no pipeline cuts into stages");
+  if (!o.schedule.empty() && std::find(stacks.begin(), stacks.end(), o.model) == stacks.end())
+    refuse("--schedule " + o.schedule + ": --model " + o.model + " is one Module, which no pipeline cuts into stages");
   for (const auto& [name, degree] : {std::pair("--dx", o.dx), std::pair("--dy", o.dy), std::pair("--dz", o.dz)}) {
     const bool graph = o.model == "mesh" || o.model == "potential", points = o.model == "pinn";
     if (degree > 1 && (points || (graph && std::string(name) != "--dx")))

@@ -33,7 +33,7 @@ def mean(losses):
     return sum(losses) / max(1, len(losses))
 
 
-STACK = ["--dp 2 --zero 1", "--dp 1 --tp 2", "--dp 1 --pp 2 --micro-batches 2", "--dp 2 --tp 2 --zero 3"]
+STACK = ["--dp 2 --zero 1", "--dp 1 --tp 2", "--dp 1 --pp 2 --micro-batches 2 --schedule zb-h1", "--dp 2 --tp 2 --zero 3"]
 # A program without METIS refuses its parts.
 METIS = "built without METIS" not in run("--model mesh --dp 1 --partition metis --steps 1").stderr
 METIS_PARTS = ["--dp 1 --dx 4 --partition metis", "--dp 2 --dx 2 --tp 2 --zero 3 --partition metis"] if METIS else []
@@ -62,9 +62,15 @@ for model, steps, falls, layouts in [
         check(len(few) == 4 and all(abs(a - b) <= 1e-4 * max(1, b) for a, b in zip(few, start)), f"{model} {layout}: losses {few} are not those of one rank {start}")
 
 shutil.rmtree(scratch / "out")
+for arguments in ["--model pinn --rehearse 2", "--model fno --rehearse 4 --dx 2"]:
+    found = run(arguments)
+    check(found.returncode == 0 and re.search(r"^  steps of an optimizer +3$", found.stdout, re.M) and not re.search(r"loss \S", found.stdout),
+          f"{arguments}: {found.returncode} {found.stderr} {found.stdout[:300]}")
 for arguments, part in [
     ("--model forest", "forest"),
     ("--model pinn --pp 2", "--pp 2: --model pinn is one Module, which no pipeline cuts into stages"),
+    ("--model pinn --schedule zbv", "--schedule zbv: --model pinn is one Module, which no pipeline cuts into stages"),
+    ("--schedule zb", "'zb' is not one of gpipe, 1f1b"),
     ("--model mesh --dims 3", "--dims 3 is of the U-Net"),
     ("--model pinn --dx 2", "--dx 2: --model pinn trains on points, which have no space to cut: --dp cuts the samples"),
     ("--model diffusion --dp 1 --dx 5", "--dx 5: 12 points are not equal pieces"),
