@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The models of examples/fields that work on points (a physics-informed network, message passing, a potential) equal PyTorch's
-// over 20 steps, in double in eight layouts and in float on one rank.
+// over 20 steps, in double and in float in eight layouts.
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The U-Nets of examples/fields equal PyTorch's over 20 steps, in double in all layouts, also with fields that domain axes cut,
-// and in float on one rank.
+// The U-Nets of examples/fields equal PyTorch's over 20 steps, in double and in float in all layouts, also with fields that
+// domain axes cut.
 
 #include <doctest/doctest.h>
 
