@@ -137,3 +137,21 @@ using Model = DataParallel<DomainParallel<Net<Identity>>>;
 using Model = DataParallel<DomainParallel<Net<Identity>, dx>>;
 #endif
 auto go(World& world, const FieldBatch<state>& batch) { return train<Model>(world, batch); }
+
+// section: cross_entropy_of_cut_points
+// expect: cross_entropy of classes: an axis other than tp cuts the classes .dim 1., or one cuts a later dim
+// mention: sum<1>.targets . log_softmax<1>.logits..
+struct Points : Module<Points> {
+  using scalar = float;
+  using Batch = FieldBatch<state, classes>;
+  struct Config {};
+  Points(const auto&, const Config&) {}
+  auto loss(const auto& batch) const {
+#ifdef WEFT_FAIL
+    return cross_entropy(batch[state], batch[classes]);
+#else
+    return sum_losses(to<Invariant<dx>>(mean<1>(-sum<1>(batch[state] * log_softmax<1>(batch[state])))));
+#endif
+  }
+};
+auto go(World& world, const Points::Batch& batch) { return train<DataParallel<DomainParallel<Points, dx>>>(world, batch); }

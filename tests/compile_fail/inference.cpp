@@ -137,3 +137,27 @@ void go(inference::Model<Net>& net, std::span<const float> in, std::span<const f
   net(in, more, out);
 #endif
 }
+
+// section: sharded_model_over_a_domain_axis
+// Ranks of a domain axis have pieces of a field, and a ShardedModel takes whole arrays.
+// expect: inference::ShardedModel cuts parameters over tp, and every rank has whole arrays
+// mention: mesh.axes<tp>.
+#include <weft/inference/sharded_model.hpp>
+inline constexpr data::Field<"x", float, data::Cut<dx, 1>> x;
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<x>;
+  struct Config {};
+  Linear<> layer;
+  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  auto forward(const auto& in) const { return layer(in); }
+};
+#ifdef WEFT_FAIL
+using M = Mesh<dx>;
+#else
+using M = Mesh<tp>;
+#endif
+
+void go(const M& mesh) {
+  inference::ShardedModel<Net> net(mesh, {}, [](auto&) {});
+}

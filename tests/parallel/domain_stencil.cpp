@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stencil of the program's own, which states its window as a halo, over uneven pieces of a periodic domain: a model with it
-// equals one rank in losses, gradients and steps.
+// equals one rank in losses, gradients and steps. So does a model with a loss of its own, the cross-entropy of each point.
 #include <weft/parallel/domain_parallel.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <mutex>
+#include <string>
 
 #include <doctest/doctest.h>
 
@@ -24,6 +25,7 @@ namespace {
 
 inline constexpr data::Field<"state", double, data::Cut<dx, 2>> state;
 inline constexpr data::Field<"next", double, data::Cut<dx, 2>> next;
+constexpr std::size_t channels = 2;
 
 /// y[n, c, i, j] = x[n, c, i - 1, j] - 2 x[n, c, i, j] + x[n, c, i + 1, j] of a piece with a row of each neighbour.
 struct SecondDifference : Primitive<SecondDifference> {
@@ -69,7 +71,8 @@ struct Model : Module<Model> {
   Conv2d<> lift, out;
   SecondDifference second_difference;
   Model(const auto& context, const Config&)
-      : lift(context / "lift", 1, 2, 3, {.padding = 1, .mode = PaddingMode::periodic}), out(context / "out", 4, 1, 1) {}
+      : lift(context / "lift", channels, 2, 3, {.padding = 1, .mode = PaddingMode::periodic}),
+        out(context / "out", 4, channels, 1) {}
   auto forward(const auto& x) const {
     const auto y = tanh(lift(x));
     return out(concat<1>(y, second_difference(to<SecondDifference::Reach>(y))));
@@ -77,20 +80,34 @@ struct Model : Module<Model> {
   auto loss(const auto& batch) const { return mse(forward(batch[state]), batch[next]); }
 };
 
+/// The class of each point; next has a target for each class.
+struct Classes : Module<Classes> {
+  using scalar = double;
+  using Batch = FieldBatch<state, next>;
+  struct Config {};
+  Conv2d<> logits;
+  Classes(const auto& context, const Config&) : logits(context / "logits", channels, channels, 3, {.padding = 1}) {}
+  auto loss(const auto& batch) const {
+    const auto of_points = -sum<1>(batch[next] * log_softmax<1>(logits(batch[state])));  // [samples, rows / dx, columns]
+    return sum_losses(to<Invariant<dx>>(mean<1>(mean<2>(of_points))));
+  }
+};
+
+template <class M>
 DomainSteps steps_over(int ranks) {
   constexpr std::size_t samples = 2, rows = 11, columns = 4;
   DomainSteps all;
   std::mutex mutex;
   REQUIRE(run(RunOptions{.ranks = ranks}, [&](World& world) {
             const Mesh mesh(world, axes<dp, dx>, {.dx = std::size_t(ranks)});
-            DataParallel<DomainParallel<Model, dx>> model(mesh, {});
+            DataParallel<DomainParallel<M, dx>> model(mesh, {});
             const UnevenPiece piece(rows, std::size_t(ranks), std::size_t(world.rank()));
-            Model::Batch batch{.samples = samples};
+            typename M::Batch batch{.samples = samples};
             const auto fill = [&](auto field, double shift) {
-              auto values = batch[field].resize(samples, {1, piece.count, columns});
+              auto values = batch[field].resize(samples, {channels, piece.count, columns});
               for (std::size_t i = 0; i < values.size(); ++i) {
-                const std::size_t sample = i / (piece.count * columns), place = i % (piece.count * columns);
-                const double at = double((sample * rows + piece.first) * columns + place);
+                const std::size_t image = i / (piece.count * columns), place = i % (piece.count * columns);
+                const double at = double((image * rows + piece.first) * columns + place);
                 values[i] = std::sin(at * at * 0.37 + shift);
               }
             };
@@ -99,7 +116,7 @@ DomainSteps steps_over(int ranks) {
             optim::AdamW optimizer(model, {.learning_rate = 1e-2});
             for (int step = 0; step < 3; ++step) {
               mine.losses.push_back(model.train_step(batch));
-              for (const char* name : {"lift.weight", "out.weight"}) mine.gradients.push_back(model.gradient(name));
+              for (const std::string& name : model.parameter_names()) mine.gradients.push_back(model.gradient(name));
               optimizer.step();
             }
             const std::lock_guard lock(mutex);
@@ -111,6 +128,10 @@ DomainSteps steps_over(int ranks) {
 }  // namespace
 
 TEST_CASE("a stencil of the program over uneven pieces equals one rank") {
-  const DomainSteps reference = steps_over(1);
-  for (const int ranks : {2, 3}) CHECK(weft_test::domain_difference(steps_over(ranks), reference) < 1e-13);
+  const DomainSteps reference = steps_over<Model>(1);
+  for (const int ranks : {2, 3}) CHECK(weft_test::domain_difference(steps_over<Model>(ranks), reference) < 1e-13);
+}
+TEST_CASE("the cross-entropy of points over uneven pieces equals one rank") {
+  const DomainSteps reference = steps_over<Classes>(1);
+  for (const int ranks : {2, 3}) CHECK(weft_test::domain_difference(steps_over<Classes>(ranks), reference) < 1e-13);
 }

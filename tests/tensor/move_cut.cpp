@@ -133,8 +133,13 @@ TEST_CASE("extents that the ranks do not divide, and pieces of different extents
           }) != 0);
     return found;
   };
-  CHECK(refusal(3, true) == "weft: to<Shard<dx, 1>>: dim 1 of [1, 3, 5] is not divisible by dx(2)");
+  CHECK(refusal(3, true) ==
+        "weft: to<Shard<dx, 1>>: dim 1 of [1, 3, 5] is not divisible by dx(2): give the pieces that it gets, "
+        "cut_pieces<Shard<dx, 1>>(x)");
   const std::string uneven = refusal(4, false);
   CHECK_MESSAGE(uneven.find("all_to_all of 10 float64") != std::string::npos, uneven);
   CHECK_MESSAGE(uneven.find("rank 1 called all_to_all of 8 float64") != std::string::npos, uneven);
+  CHECK_MESSAGE(
+      uneven.ends_with("; pieces of different extents move with these, to<Shard<dx, 1>>(x, cut_pieces<Shard<dx, 2>>(x))"),
+      uneven);
 }

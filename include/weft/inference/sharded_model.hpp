@@ -47,6 +47,12 @@ class ShardedModel {
                                                                         const Options& options = {})
       : ShardedModel(
             mesh, model.stages().config(), [&](Source& source) { detail::copy_state(model, source); }, options) {}
+  template <class... A>
+  requires(!std::is_same_v<Mesh<A...>, Mesh<tp>>) ShardedModel(const Mesh<A...>&, const auto&, const Options& = {})
+      : ShardedModel(refused_mesh<A...>()) {}
+  template <class... A>
+  requires(!std::is_same_v<Mesh<A...>, Mesh<tp>>) ShardedModel(const Mesh<A...>&, const Config&, const auto&, const Options& = {})
+      : ShardedModel(refused_mesh<A...>()) {}
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
@@ -72,6 +78,17 @@ class ShardedModel {
  private:
   using Exec = DefaultDevice::execution_space;
   using Replica = detail::Replica<Source>;
+
+  template <class... A>
+  static weft::detail::AlreadyRefused refused_mesh() {
+    static_assert(
+        sizeof...(A) != sizeof...(A),
+        "weft: inference::ShardedModel cuts parameters over tp, and every rank has whole arrays: give it the axis tp of "
+        "the mesh, mesh[axes<tp>]; of fields that domain axes cut, model.predict(batch, Gather::piece) computes the "
+        "pieces");
+    return {};
+  }
+  explicit ShardedModel(weft::detail::AlreadyRefused);  // not defined: refused_mesh() does not compile
 
   template <class Of>
   auto taken(detail::Pool<Replica>& pool, const Of& instance) {

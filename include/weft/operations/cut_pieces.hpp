@@ -160,7 +160,7 @@ requires(sizeof...(A) > 0) auto to(const Variable<C, X>& x, const CutPieces<A, D
     (void(((Dim == shard_dim<From> ? from : next).extents = pieces.extents)), ...);
     const Shape shape = x.shape();
     if (from.extents.empty()) from.extents.assign(ranks, shape[from.dim]);
-    if (next.extents.empty()) next.extents.assign(ranks, detail::piece_of(axis, shape, next.dim, ranks));
+    if (next.extents.empty()) next.extents.assign(ranks, detail::piece_of(axis, shape, next.dim, ranks, true));
     detail::require_parts_of_whole(axis, shape, from.dim, ranks);
     detail::require_pieces(axis, shape, std::size_t(comm.rank()), ranks, from, next);
     return detail::moved_cut<To, From>(x, from, next);

@@ -23,6 +23,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/comm/errors.hpp>
 #include <weft/tensor/around.hpp>
 #include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/gather_in_pieces.hpp>
@@ -34,7 +35,11 @@ namespace weft {
 
 namespace detail {
 
-std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks);
+// `moves`: a cut that another dim had, which operations/cut_pieces.hpp also moves in uneven pieces.
+std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks, bool moves = false);
+
+// Throws `error` with the call that moves pieces of different extents.
+[[noreturn]] void refuse_uneven_move(const MismatchError& error, std::string_view axis, std::size_t from, std::size_t to);
 
 void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks);
 
@@ -94,7 +99,7 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 // x, cut along `from`, is cut along `to` instead: each rank sends a part of its piece to every other one.
 template <class Y, class X>
 Y move_cut(std::string_view axis, const auto& comm, const X& x, std::size_t from, std::size_t to) {
-  const std::size_t ranks = comm.size(), piece = piece_of(axis, x.shape(), to, ranks);
+  const std::size_t ranks = comm.size(), piece = piece_of(axis, x.shape(), to, ranks, true);
   require_parts_of_whole(axis, x.shape(), from, ranks);
   const Y y(x.device(), with_extent(with_extent(x.shape(), to, piece), from, x.shape()[from] * ranks));
   const Around before(x.shape(), to), after(y.shape(), from);
@@ -102,7 +107,11 @@ Y move_cut(std::string_view axis, const auto& comm, const X& x, std::size_t from
   const auto parts = sent_as_is ? raw(x) : strip_t<X>(x.device(), x.shape());
   const auto arrived = arrives_as_is ? raw(y) : strip_t<X>(x.device(), y.shape());
   if (!sent_as_is) interleave(x.device(), before, ranks, x.data(), parts.data(), true);
-  comm.all_to_all(parts, arrived);
+  try {
+    comm.all_to_all(parts, arrived);
+  } catch (const MismatchError& error) {
+    refuse_uneven_move(error, axis, from, to);
+  }
   if (!arrives_as_is) interleave(x.device(), after, ranks, arrived.data(), y.data(), false);
   return y;
 }
