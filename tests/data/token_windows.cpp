@@ -18,7 +18,11 @@
 #include <weft/data/document_order.hpp>
 #include <weft/data/loader.hpp>
 #include <weft/data/token_windows.hpp>
+#include <weft/device/device.hpp>
+#include <weft/kernels/attention_mask.hpp>
 #include <weft/mesh/zigzag.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/transfer.hpp>
 
 #include "data/support/formats.hpp"
 #include "support/message.hpp"
@@ -164,21 +168,22 @@ TEST_CASE("documents ordered for the ranks of cp: the same documents, and the wo
         std::vector<std::uint64_t> pairs(ranks, 0);
         std::vector<std::size_t> sizes;
         std::size_t at = 0;
-        for (const std::size_t document : order) {
-          sizes.push_back(lengths[document]);
-          for (std::size_t i = 0; i < lengths[document]; ++i, ++at)
+        const auto add = [&](std::size_t length) {
+          for (std::size_t i = 0; i < length; ++i, ++at)
             for (std::size_t rank = 0; rank < ranks; ++rank) {
               const weft::detail::Zigzag cut{sequence, ranks, rank};
               if (cut.before(at + 1) > cut.before(at)) pairs[rank] += i + 1;
             }
-        }
+        };
+        for (const std::size_t document : order) sizes.push_back(lengths[document]), add(lengths[document]);
+        add(sequence - at);  // padding
         REQUIRE(data::attention_pairs(sizes, sequence, ranks) == pairs);
         return *std::max_element(pairs.begin(), pairs.end());
       };
       std::vector<std::size_t> order(lengths.size());
       std::iota(order.begin(), order.end(), std::size_t(0));
       const std::uint64_t given = busiest(order);
-      std::uint64_t total = 0, least = given;
+      std::uint64_t total = (seed % 4) * (seed % 4 + 1) / 2, least = given;
       for (const std::size_t length : lengths) total += length * (length + 1) / 2;
       const std::vector<std::size_t> found = data::balanced_order(lengths, sequence, ranks);
       REQUIRE(std::is_permutation(found.begin(), found.end(), order.begin(), order.end()));
@@ -266,6 +271,40 @@ TEST_CASE("the balance of the guide's table: log-normal documents in windows of 
     CHECK(after < most_after);
     CHECK(ring_after < 0.9 * ring_before);
   }
+}
+
+TEST_CASE("the pairs of windows with padding are those that attention computes") {
+  std::vector<std::uint16_t> text;
+  for (const std::size_t length : {9, 20, 3, 30, 17, 4, 25, 32, 11}) {
+    text.insert(text.end(), length - 1, 1);
+    text.push_back(0);
+  }
+  const std::size_t sequence = 32, ranks = 2;
+  const data::PackedDocuments packed(
+      of(text), {.sequence = sequence, .separator = 0, .packing = data::Packing::whole, .balance_cp = ranks});
+  DefaultDevice device;
+  std::size_t padded = 0;
+  for (std::size_t window = 0; window < packed.size(); ++window) {
+    const Ids numbers = row<data::documents>(packed, window);
+    std::vector<std::size_t> lengths;
+    for (const std::int32_t number : numbers)
+      if (number >= 0) lengths.resize(std::size_t(number) + 1), ++lengths.back();
+    padded += numbers.back() < 0;
+    Tensor<std::int32_t, DefaultDevice::execution_space> documents(device, {sequence}), first(device, {sequence / ranks}),
+        end(device, {sequence / ranks});
+    copy_from_host(documents, std::span<const std::int32_t>(numbers));
+    std::vector<std::uint64_t> pairs(ranks, 0);
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      for (std::size_t of = 0; of < ranks; ++of) {
+        kernels::find_key_ranges(device, {.causal = true}, documents.data(),
+                                 {1, {sequence, ranks, rank}, 0, sequence / ranks, {sequence, ranks, of}, sequence / ranks},
+                                 {first.data(), end.data()});
+        const auto from = copy_to_host(first), to = copy_to_host(end);
+        for (std::size_t i = 0; i < from.size(); ++i) pairs[rank] += std::uint64_t(std::max(0, to[i] - from[i]));
+      }
+    CHECK(data::attention_pairs(lengths, sequence, ranks) == pairs);
+  }
+  CHECK(padded > 2);
 }
 
 TEST_CASE("a window with documents in balanced order has the same documents, none of them changed") {

@@ -18,8 +18,9 @@
 namespace weft::data {
 
 /// The pairs of query and key that each rank of cp computes for one window, [ranks]. `lengths` are the documents' tokens in the
-/// order of the window; their sum is at most `sequence`, a multiple of 2 * ranks. Attention is causal; the rest is padding.
-/// Other work grows with the tokens, of which all ranks have equally many. Throws ShapeError for other arguments.
+/// order of the window; their sum is at most `sequence`, a multiple of 2 * ranks. Attention is causal. The rest is padding, whose
+/// tokens attend to each other like those of a document. Other work grows with the tokens, of which all ranks have equally many.
+/// Throws ShapeError for other arguments.
 inline std::vector<std::uint64_t> attention_pairs(std::span<const std::size_t> lengths, std::size_t sequence, std::size_t ranks) {
   const std::size_t used = std::accumulate(lengths.begin(), lengths.end(), std::size_t(0));
   if (ranks == 0 || sequence == 0 || sequence % (2 * ranks) != 0 || used > sequence)
@@ -30,7 +31,7 @@ inline std::vector<std::uint64_t> attention_pairs(std::span<const std::size_t> l
   const auto causal = [](std::uint64_t tokens) { return tokens * (tokens + 1) / 2; };
   std::vector<std::uint64_t> pairs(ranks, 0);
   std::size_t begin = 0;
-  for (const std::size_t length : lengths) {
+  const auto add = [&](std::size_t length) {
     const std::size_t end = begin + length;
     for (std::size_t from = begin; from < end;) {  // the document's part in each chunk
       const std::size_t at = from / chunk, to = std::min(end, (at + 1) * chunk);
@@ -38,7 +39,9 @@ inline std::vector<std::uint64_t> attention_pairs(std::span<const std::size_t> l
       from = to;
     }
     begin = end;
-  }
+  };
+  for (const std::size_t length : lengths) add(length);
+  add(sequence - used);
   return pairs;
 }
 
