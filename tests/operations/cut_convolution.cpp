@@ -26,12 +26,15 @@
 #include <weft/testing/delay_messages.hpp>
 #include <weft/weft.hpp>
 
+#include "support/pieces_of_whole.hpp"
+
 using namespace weft;
+using namespace weft_test;
 
 namespace {
 
 using detail::ConvolutionKind;
-using testing::detail::Made, testing::detail::Numbers, testing::detail::Root;
+using testing::detail::Made, testing::detail::Numbers, testing::detail::Root, testing::detail::distance;
 
 /// A convolution of images, and the rows that each rank has along each dim.
 struct Case {
@@ -150,38 +153,6 @@ struct Enlarge : Module<Enlarge> {
   auto forward(const auto& x) const { return upsample(x, {.factor = of.options.stride, .mode = UpsampleMode::linear}); }
 };
 
-/// f(place in `shape`, place in the whole), slowest dim first.
-template <class F>
-void for_each_place(const Shape& shape, const std::vector<std::size_t>& first, const Shape& whole, F&& f) {
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    std::size_t rest = i, there = 0, stride = 1;
-    for (std::size_t dim = shape.rank(); dim-- > 0;) {
-      there += (rest % shape[dim] + first[dim]) * stride;
-      rest /= shape[dim], stride *= whole[dim];
-    }
-    f(i, there);
-  }
-}
-Numbers numbers(const Shape& shape, const std::vector<std::size_t>& first, const Shape& whole, double shift) {
-  Numbers all(shape.size());
-  for_each_place(shape, first, whole,
-                 [&](std::size_t i, std::size_t there) { all[i] = std::sin(double(there) * double(there) * 0.37 + shift); });
-  return all;
-}
-Numbers part(const Numbers& of, const Shape& shape, const std::vector<std::size_t>& first, const Shape& whole) {
-  Numbers all(shape.size());
-  for_each_place(shape, first, whole, [&](std::size_t i, std::size_t there) { all[i] = of[there]; });
-  return all;
-}
-/// The larger one; not a number if one of them is.
-double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
-double apart(const Numbers& a, const Numbers& b) {
-  REQUIRE(a.size() == b.size());
-  double most = 0, off = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(b[i])), off = larger(off, std::abs(a[i] - b[i]));
-  return off / std::max(most, 1e-300);
-}
-
 template <class L>
 constexpr bool is_transposed() {
   if constexpr (requires { L::transposed; }) return L::transposed;
@@ -210,7 +181,7 @@ Outcome outcome_of(DefaultDevice& device, const Case& c, const Shape& piece, std
   L layer(context, c);
   const auto step = weft::detail::step_context(context);
   Tensor<double, testing::detail::Exec, P...> x(device, piece);
-  Numbers values = numbers(piece, first, c.images, 0.1);
+  Numbers values = numbers_of_piece(piece, first, c.images, 0.1);
   if constexpr (steps_of<L>() != 0)
     for (double& value : values) value = std::round(value * steps_of<L>()) / steps_of<L>();
   copy_from_host(x, std::span<const double>(values));
@@ -218,8 +189,8 @@ Outcome outcome_of(DefaultDevice& device, const Case& c, const Shape& piece, std
   Outcome outcome{forward.output.shape(), copy_to_host(forward.output), {}, {}, {}};
   for (std::size_t dim = 2; dim < first.size(); ++dim) first[dim] = L::result_of(c, dim - 2, first[dim]);
   gradient_t<decltype(forward.output)> g(device, outcome.results);
-  copy_from_host(g,
-                 std::span<const double>(numbers(outcome.results, first, results == nullptr ? outcome.results : *results, 0.7)));
+  copy_from_host(
+      g, std::span<const double>(numbers_of_piece(outcome.results, first, results == nullptr ? outcome.results : *results, 0.7)));
   outcome.dx = copy_to_host(weft::backward(layer, step, std::move(forward.saved), g));
   for (const auto* state : parameters_of(made)) {
     const Tensor<double, testing::detail::Exec> sums(device, state->local(), state->gradient());
@@ -285,11 +256,11 @@ void pieces_equal_one_rank(const Case& c) {
     const std::lock_guard lock(mutex);
     auto results_first = first;
     for (std::size_t dim = 0; dim < dims; ++dim) results_first[dim + 2] = L::result_of(c, dim, first[dim + 2]);
-    off = larger(off, apart(mine.y, part(whole.y, mine.results, results_first, whole.results)));
-    off = larger(off, apart(mine.dx, part(whole.dx, piece, first, c.images)));
+    off = std::max(off, distance(mine.y, piece_of_whole(whole.y, mine.results, results_first, whole.results)));
+    off = std::max(off, distance(mine.dx, piece_of_whole(whole.dx, piece, first, c.images)));
     CHECK(mine.results == waiting.results);
-    bits = larger(bits, larger(apart(mine.y, waiting.y), apart(mine.dx, waiting.dx)));
-    CHECK(apart(mine.weight, waiting.weight) < 1e-13);
+    bits = std::max({bits, distance(mine.y, waiting.y), distance(mine.dx, waiting.dx)});
+    CHECK(distance(mine.weight, waiting.weight) < 1e-13);
     add(weight, mine.weight), add(bias, mine.bias);
   });
   REQUIRE(code == 0);
@@ -300,8 +271,8 @@ void pieces_equal_one_rank(const Case& c) {
   if (!is_transposed<L>() && c.options.mode == PaddingMode::zeros && std::count_if(c.pieces.begin(), c.pieces.end(), cut) <= 1)
     CHECK(bits == 0);
   CHECK(bits < 1e-13);
-  CHECK(apart(weight, whole.weight) < 1e-13);
-  CHECK(apart(bias, whole.bias) < 1e-13);
+  CHECK(distance(weight, whole.weight) < 1e-13);
+  CHECK(distance(bias, whole.bias) < 1e-13);
 }
 
 template <int dims, ConvolutionKind kind = ConvolutionKind::plain>
@@ -459,7 +430,7 @@ Seconds seconds_of(const Case& c, std::size_t x, std::size_t y, double part) {
     const auto step = weft::detail::step_context(context);
     using Exec = testing::detail::Exec;
     const Tensor<double, Exec, Shard<dp, 0>, Shard<dx, 2>, Shard<dy, 3>> images(world.device(), piece);
-    copy_from_host(images, std::span<const double>(numbers(piece, {0, 0, 0, 0}, piece, 0.1)));
+    copy_from_host(images, std::span<const double>(numbers_of_piece(piece, {0, 0, 0, 0}, piece, 0.1)));
     double forward_s = 0, in_transit = 0;
     const auto once = [&](double delay_s) {
       world.communicator().barrier();

@@ -3,7 +3,6 @@
 #include <weft/operations/cut_pieces.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -19,11 +18,14 @@
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
+#include "support/pieces_of_whole.hpp"
+
 using namespace weft;
+using namespace weft_test;
 
 namespace {
 
-using testing::detail::Made, testing::detail::Numbers, testing::detail::Root;
+using testing::detail::Made, testing::detail::Numbers, testing::detail::Root, testing::detail::distance;
 using Sizes = std::vector<std::size_t>;
 
 template <class F>
@@ -73,46 +75,20 @@ struct Outcome {
   Numbers y, dx;
 };
 
-/// f(place in the piece, place in the whole) of a piece [samples, channels, rows, columns] that begins at these rows and columns.
-template <class F>
-void for_each_place(const Shape& piece, std::size_t row, std::size_t column, const Shape& whole, F&& f) {
-  for (std::size_t i = 0, plane = 0; plane < piece[0] * piece[1]; ++plane)
-    for (std::size_t r = 0; r < piece[2]; ++r)
-      for (std::size_t c = 0; c < piece[3]; ++c) f(i++, (plane * whole[2] + row + r) * whole[3] + column + c);
-}
-Numbers numbers(const Shape& piece, std::size_t row, std::size_t column, const Shape& whole, double shift) {
-  Numbers all(piece.size());
-  for_each_place(piece, row, column, whole,
-                 [&](std::size_t i, std::size_t there) { all[i] = std::sin(double(there) * double(there) * 0.37 + shift); });
-  return all;
-}
-/// The larger one; not a number if one of them is.
-double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
-double apart(const Numbers& mine, const Numbers& of, const Shape& piece, std::size_t row, std::size_t column,
-             const Shape& whole) {
-  REQUIRE(mine.size() == piece.size());
-  double most = 0, off = 0;
-  for_each_place(piece, row, column, whole, [&](std::size_t i, std::size_t there) {
-    most = std::max(most, std::abs(of[there])), off = larger(off, std::abs(mine[i] - of[there]));
-  });
-  return off / std::max(most, 1e-300);
-}
-
 template <class F, class... P, class Bind>
-Outcome outcome_of(DefaultDevice& device, const Shape& piece, std::size_t row, std::size_t column, const Shape& whole,
-                   Bind&& bind) {
+Outcome outcome_of(DefaultDevice& device, const Shape& piece, const Sizes& first, const Shape& whole, Bind&& bind) {
   Made made(device);
   const auto context = bind(
       Root(device, testing::detail::environment({}, piece), testing::detail::engine(made), testing::detail::construction(made)));
   Formula<F> layer(context);
   const auto step = weft::detail::step_context(context);
   Tensor<double, testing::detail::Exec, P...> x(device, piece);
-  copy_from_host(x, std::span<const double>(numbers(piece, row, column, whole, 0.1)));
+  copy_from_host(x, std::span<const double>(numbers_of_piece(piece, first, whole, 0.1)));
   auto forward = weft::forward(layer, step, x);
   Outcome outcome{copy_to_host(forward.output), {}};
   REQUIRE(forward.output.shape() == piece);
   gradient_t<decltype(forward.output)> g(device, piece);
-  copy_from_host(g, std::span<const double>(numbers(piece, row, column, whole, 0.7)));
+  copy_from_host(g, std::span<const double>(numbers_of_piece(piece, first, whole, 0.7)));
   outcome.dx = copy_to_host(weft::backward(layer, step, std::move(forward.saved), g));
   return outcome;
 }
@@ -129,20 +105,21 @@ void equals_one_rank(std::size_t channels, const Sizes& rows, const Sizes& colum
   std::mutex mutex;
   double off = 0;
   const int code = run<comm::Threads>(RunOptions{.ranks = int(rows.size() * columns.size())}, [&](World& world) {
-    if (world.rank() == 0) one = outcome_of<F>(world.device(), whole, 0, 0, whole, [](const Root& root) { return root; });
+    if (world.rank() == 0) one = outcome_of<F>(world.device(), whole, {0, 0, 0, 0}, whole, [](const Root& root) { return root; });
     world.communicator().barrier();
     const Mesh mesh(world, axes<dp, dx, dy>, {.dx = rows.size(), .dy = columns.size()});
     const std::size_t i = std::size_t(mesh.rank(dx{})), j = std::size_t(mesh.rank(dy{}));
     const Shape piece{2, channels, rows[i], columns[j]};
-    const Outcome mine = outcome_of<F, Shard<dp, 0>, Shard<dx, 2>, Shard<dy, 3>>(
-        world.device(), piece, sum(rows, i), sum(columns, j), whole, [&](const Root& root) {
+    const Sizes first{0, 0, sum(rows, i), sum(columns, j)};
+    const Outcome mine =
+        outcome_of<F, Shard<dp, 0>, Shard<dx, 2>, Shard<dy, 3>>(world.device(), piece, first, whole, [&](const Root& root) {
           return root.with<Shard<dp, 0>>(dp{}, mesh.comm(dp{}))
               .template with<Shard<dx, 2>>(dx{}, mesh.comm(dx{}))
               .template with<Shard<dy, 3>>(dy{}, mesh.comm(dy{}));
         });
     const std::lock_guard lock(mutex);
-    off = larger(off, apart(mine.y, one.y, piece, sum(rows, i), sum(columns, j), whole));
-    off = larger(off, apart(mine.dx, one.dx, piece, sum(rows, i), sum(columns, j), whole));
+    off = std::max(off, distance(mine.y, piece_of_whole(one.y, piece, first, whole)));
+    off = std::max(off, distance(mine.dx, piece_of_whole(one.dx, piece, first, whole)));
   });
   REQUIRE(code == 0);
   CHECK(off < 1e-13);
@@ -195,7 +172,7 @@ void refuses(std::size_t channels, const std::string& text) {
           const Mesh mesh(world, axes<dp, dx>, {.dx = 2});
           const Shape piece{1, channels, world.rank() == 0 ? 3u : 2u, 2};
           try {
-            outcome_of<F, Shard<dp, 0>, Shard<dx, 2>>(world.device(), piece, 0, 0, whole, [&](const Root& root) {
+            outcome_of<F, Shard<dp, 0>, Shard<dx, 2>>(world.device(), piece, {0, 0, 0, 0}, whole, [&](const Root& root) {
               return root.with<Shard<dp, 0>>(dp{}, mesh.comm(dp{})).template with<Shard<dx, 2>>(dx{}, mesh.comm(dx{}));
             });
           } catch (const Error& error) {
