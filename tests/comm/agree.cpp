@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include <weft/comm/agree.hpp>
 #include <weft/comm/gather_lists.hpp>
+#include <weft/comm/rehearsal.hpp>
 #include <weft/comm/threads.hpp>
 
 using namespace weft;
@@ -113,4 +115,16 @@ TEST_CASE("lists of any lengths arrive whole, in the order of the ranks") {
   const std::string texts("one\0\0three\0", 11);
   CHECK(detail::split_at_zeros(detail::bytes_of(texts)) == std::vector<std::string_view>{"one", "", "three"});
   CHECK(detail::split_at_zeros(detail::bytes_of("")).empty());
+}
+
+TEST_CASE("numbers arrive in the order of the ranks; in a rehearsal all ranks have this rank's") {
+  for (const int ranks : {1, 2, 4})
+    comm::run_threads(ranks, [&](const Communicator& c) {
+      std::vector<std::size_t> expected;
+      for (int rank = 0; rank < ranks; ++rank) expected.push_back(7 + 3 * std::size_t(rank));
+      CHECK(detail::gather_numbers(c, expected[std::size_t(c.rank())]) == expected);
+    });
+  Rehearsal notes;
+  const Communicator rehearsed(std::make_shared<comm::RehearsedGroup>(1, 3, "dx", notes), comm::rehearsed_order());
+  CHECK(detail::gather_numbers(rehearsed, 5) == std::vector<std::size_t>{5, 5, 5});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every rank's list on every rank, of whatever lengths: texts, names, requests.
+// Every rank's list on every rank, of whatever lengths: texts, names, requests. And every rank's number: extents, counts.
 //
 //   for (const std::vector<std::uint64_t>& words : detail::gather_lists(ranks, std::span<const std::uint64_t>(mine))) ...
 
@@ -17,14 +17,19 @@
 
 namespace weft::detail {
 
+/// [ranks.size()] numbers, in the order of the ranks. Collective.
+inline std::vector<std::size_t> gather_numbers(const Communicator& ranks, std::size_t mine) {
+  const std::uint64_t number = mine;
+  std::vector<std::uint64_t> all(std::size_t(ranks.size()));
+  ranks.all_gather(std::span(&number, 1), all);
+  return {all.begin(), all.end()};
+}
+
 /// [ranks.size()] lists, in the order of the ranks. Collective: the lengths first, then the elements, if there are any.
 template <class T>
 WEFT_COLD std::vector<std::vector<T>> gather_lists(const Communicator& ranks, std::span<const T> mine) {
   if (ranks.size() == 1) return {std::vector<T>(mine.begin(), mine.end())};
-  const std::uint64_t length = mine.size();
-  std::vector<std::uint64_t> lengths(std::size_t(ranks.size()));
-  ranks.all_gather(std::span(&length, 1), lengths);
-  const std::vector<std::size_t> counts(lengths.begin(), lengths.end());
+  const std::vector<std::size_t> counts = gather_numbers(ranks, mine.size());
   std::vector<T> all(std::accumulate(counts.begin(), counts.end(), std::size_t(0)));
   if (!all.empty()) ranks.all_gather_v(mine, all, counts);
   std::vector<std::vector<T>> lists;

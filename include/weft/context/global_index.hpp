@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/gather_lists.hpp>
 #include <weft/context/context.hpp>
 #include <weft/context/key_value_cache.hpp>
 #include <weft/core/text.hpp>
@@ -172,11 +173,8 @@ template <class A, class Context>
 DimPiece piece_along(const Context& context, A axis, std::size_t extent) {
   if constexpr (!is_domain_axis<A>) return {extent, context.rank(axis) * extent, context.size(axis) * extent};
   if (context.size(axis) == 1) return {extent, 0, extent};
-  const auto& comm = context.comm(axis);
-  const std::uint64_t here = extent;
-  std::vector<std::uint64_t> extents(std::size_t(comm.size()));
-  comm.all_gather(std::span(&here, 1), extents);
-  const auto begin = extents.begin(), before = begin + comm.rank();
+  const std::vector<std::size_t> extents = gather_numbers(context.comm(axis), extent);
+  const auto begin = extents.begin(), before = begin + std::ptrdiff_t(context.rank(axis));
   return {extent, std::accumulate(begin, before, std::size_t(0)), std::accumulate(begin, extents.end(), std::size_t(0))};
 }
 template <class X>

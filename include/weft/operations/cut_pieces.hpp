@@ -9,7 +9,6 @@
 //   const auto back = to<Shard<dx, 2>>(ifft<2>(down), channels, rows);                      // pieces as x
 
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <span>
 #include <string_view>
@@ -19,6 +18,7 @@
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
+#include <weft/comm/gather_lists.hpp>
 #include <weft/core/text.hpp>
 #include <weft/operations/refused.hpp>
 #include <weft/operations/shapes.hpp>
@@ -122,15 +122,8 @@ auto cut_pieces(const Variable<C, X>& x) {
     const Communicator& comm = x.context().comm(A());
     const std::size_t ranks = std::size_t(comm.size());
     if (ranks == 1) return pieces;
-    if constexpr (shard_dim<P> == dim) {
-      const std::vector<std::uint64_t> mine{shape[dim]};
-      std::vector<std::uint64_t> all(ranks, mine[0]);
-      comm.all_gather(mine, all);
-      if (detail::bottom_of(x).device().rehearsal() != nullptr) all.assign(ranks, mine[0]);
-      pieces.extents.assign(all.begin(), all.end());
-    } else {
-      pieces.extents = detail::balanced_pieces(A::name, shape, dim, ranks);
-    }
+    if constexpr (shard_dim<P> == dim) pieces.extents = detail::gather_numbers(comm, shape[dim]);
+    else pieces.extents = detail::balanced_pieces(A::name, shape, dim, ranks);
   }
   return pieces;
 }
