@@ -406,4 +406,11 @@ TEST_CASE("images that convolutions and pooling refuse") {
   CHECK(refusal([&] { avg_pool2d(x, {.kernel = 3, .padding = 2}); }) ==
         "weft: avg_pool2d([2, 3, 8, 8]): a window of 3 x 3 with padding 2 does not fit into an image of 8 x 8; the padding is at "
         "most half of the window");
+  Rehearsal notes;  // memory is only addresses
+  DefaultDevice rehearsed;
+  rehearsed.rehearse(notes);
+  const F<> largest(rehearsed, {1, 2, 65536, 32768});
+  CHECK(avg_pool2d(largest).shape() == Shape{1, 2, 32768, 16384});
+  CHECK(refusal([&] { max_pool2d(largest); }) ==
+        "weft: max_pool2d([1, 2, 65536, 32768]): 2147483648 elements, and std::int32_t has places for 2147483647");
 }

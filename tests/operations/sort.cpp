@@ -168,4 +168,14 @@ TEST_CASE("orders that are refused") {
   const auto refusal = [](auto&& act) { return weft_test::refusal_of<ShapeError>(act); };
   CHECK(refusal([&] { topk<1>(x, 4); }) == "weft: topk([2, 3]): 4 of 3 elements of dim 1");
   CHECK(refusal([&] { sort<2>(x); }) == "weft: sort([2, 3]): there is no dim 2");
+  Rehearsal notes;  // memory is only addresses
+  DefaultDevice rehearsed;
+  rehearsed.rehearse(notes);
+  const Tensor<float, weft_test::Exec> longest(rehearsed, {2, (std::size_t(1) << 31) - 1}),
+      wide(rehearsed, {2, std::size_t(1) << 31});
+  CHECK(sort<1>(longest).first.shape() == longest.shape());
+  CHECK(max<1>(longest).shape() == Shape{2});
+  const std::string why = "([2, 2147483648]): 2147483648 elements, and std::int32_t has places for 2147483647";
+  CHECK(refusal([&] { sort<1>(wide); }) == "weft: sort" + why);
+  CHECK(refusal([&] { max<1>(wide); }) == "weft: max" + why);
 }

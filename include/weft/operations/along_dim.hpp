@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -49,6 +50,12 @@ kernels::Along along_whole(const char* operation, const X& x) {
   require_dim(operation, x, Dim);
   require_even(operation, x.shape(), Dim);
   return along(operation, x, Dim);
+}
+// Throws ShapeError for more elements than std::int32_t has places for.
+inline void require_places(const char* operation, NamedOperand x, std::size_t elements) {
+  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();
+  if (elements > most)
+    throw_error<ShapeError>({call_text(operation, {x}), ": ", elements, " elements, and std::int32_t has places for ", most});
 }
 // Throws LayoutError if a sum of values along the dim would count one several times, or count padding.
 inline void require_counted_once(const char* operation, const Shape& shape, int dim, Of of) {
@@ -93,6 +100,7 @@ auto largest_here(const X& x) {
   using Y = largest_t<Dim, X>;
   const auto around = along("max", x, Dim);
   require_some("max", around, x, Dim);
+  require_places("max", x, around.extent);
   const Shape shape = without_dim(x.shape(), Dim);
   std::pair out{Y(x.device(), shape), with_scalar_t<Y, std::int32_t>(x.device(), shape)};
   kernels::max_along<typename X::value_type>(x.device(), around, x.data(), out.first.data(), out.second.data());

@@ -63,6 +63,7 @@ auto max_pool_and_place(const char* operation, std::size_t dims, const X& x, con
   require_not_partial<X>();
   require_whole_images<X>();
   const auto s = pooling_shape(operation, dims, x, options);
+  require_places(operation, x, s.pixels());
   const Shape shape = pooled(x.shape(), s);
   std::pair out{X(x.device(), shape), with_scalar_t<X, std::int32_t>(x.device(), shape)};
   kernels::max_pool<typename X::value_type>(x.device(), s, x.data(), out.first.data(), out.second.data());
@@ -158,6 +159,7 @@ requires(cut_in_space<X>) Variable<C, X> max_pool_over_images(const char* operat
                                                               const PoolingOptions& options) {
   require_not_partial<X>();
   const CutPooling<dims> cut(operation, x, options, -std::numeric_limits<double>::infinity());
+  require_places(operation, x.value(), cut.s.pixels());
   auto& device = x.value().device();
   const Shape shape = pooled(x.shape(), cut.s);
   const Tensor<std::int32_t, typename X::execution_space> places(device, shape);

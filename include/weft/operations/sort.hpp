@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include <weft/autograd/nested_variable.hpp>
@@ -29,9 +28,9 @@ template <int Dim, class X>
 std::pair<X, with_scalar_t<X, std::int32_t>> ordered(const char* operation, const X& x, std::size_t count, SortOrder order) {
   require_not_partial<X>();
   const auto around = along_whole<Dim>(operation, x);
-  if (count > around.extent || around.extent > std::size_t(std::numeric_limits<std::int32_t>::max()))
-    throw_error<ShapeError>({call_text(operation, {x}), ": ", count, " of ", around.extent, " elements of dim ", Dim,
-                             count > around.extent ? "" : ", whose places std::int32_t does not hold"});
+  if (count > around.extent)
+    throw_error<ShapeError>({call_text(operation, {x}), ": ", count, " of ", around.extent, " elements of dim ", Dim});
+  require_places(operation, x, around.extent);
   const Shape shape = with_extent(x.shape(), Dim, count);
   std::pair out{X(x.device(), shape), with_scalar_t<X, std::int32_t>(x.device(), shape)};
   kernels::order_along<typename X::value_type>(x.device(), around, count, order == SortOrder::descending, x.data(),
