@@ -273,6 +273,20 @@ TEST_CASE("the balance of the guide's table: log-normal documents in windows of 
   }
 }
 
+TEST_CASE("thousands of short documents are balanced, too") {
+  const std::size_t sequence = std::size_t(1) << 20;
+  std::mt19937 draw(1);
+  std::lognormal_distribution<double> length(std::log(50.0), 1.5);
+  std::vector<std::size_t> lengths, ordered;
+  for (std::size_t left = sequence; left > 0; left -= lengths.back())
+    lengths.push_back(std::min(left, std::max<std::size_t>(1, std::size_t(length(draw)))));
+  for (const std::size_t document : data::balanced_order(lengths, sequence, 2)) ordered.push_back(lengths[document]);
+  const auto given = data::attention_pairs(lengths, sequence, 2), balanced = data::attention_pairs(ordered, sequence, 2);
+  const double mean = double(given[0] + given[1]) / 2;
+  CHECK(double(std::max(given[0], given[1])) > 1.1 * mean);
+  CHECK(double(std::max(balanced[0], balanced[1])) < 1.01 * mean);
+}
+
 TEST_CASE("the pairs of windows with padding are those that attention computes") {
   std::vector<std::uint16_t> text;
   for (const std::size_t length : {9, 20, 3, 30, 17, 4, 25, 32, 11}) {

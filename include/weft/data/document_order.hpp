@@ -17,6 +17,13 @@
 
 namespace weft::data {
 
+namespace detail {
+
+/// The pairs of the first `tokens` of a document.
+inline std::uint64_t causal_pairs(std::uint64_t tokens) { return tokens * (tokens + 1) / 2; }
+
+}  // namespace detail
+
 /// The pairs of query and key that each rank of cp computes for one window, [ranks]. `lengths` are the documents' tokens in the
 /// order of the window; their sum is at most `sequence`, a multiple of 2 * ranks. Attention is causal. The rest is padding, whose
 /// tokens attend to each other like those of a document. Other work grows with the tokens, of which all ranks have equally many.
@@ -28,14 +35,13 @@ inline std::vector<std::uint64_t> attention_pairs(std::span<const std::size_t> l
                              ") in two chunks for each of cp(", ranks,
                              "): 2 * cp must divide the sequence, which holds all documents"});
   const std::size_t chunks = 2 * ranks, chunk = sequence / chunks;
-  const auto causal = [](std::uint64_t tokens) { return tokens * (tokens + 1) / 2; };
   std::vector<std::uint64_t> pairs(ranks, 0);
   std::size_t begin = 0;
   const auto add = [&](std::size_t length) {
     const std::size_t end = begin + length;
     for (std::size_t from = begin; from < end;) {  // the document's part in each chunk
       const std::size_t at = from / chunk, to = std::min(end, (at + 1) * chunk);
-      pairs[std::min(at, chunks - 1 - at)] += causal(to - begin) - causal(from - begin);
+      pairs[std::min(at, chunks - 1 - at)] += detail::causal_pairs(to - begin) - detail::causal_pairs(from - begin);
       from = to;
     }
     begin = end;
@@ -59,8 +65,8 @@ inline std::pair<std::uint64_t, std::uint64_t> imbalance(std::span<const std::ui
   return {busiest, distance};
 }
 
-/// Improves the given order, then others, by moves of one document and swaps of two. Ends if the ranks are balanced or the search
-/// is long enough.
+/// Improves the given order or a dealt one, then others, by moves of one document and swaps of two. Ends if the ranks are
+/// balanced or the search is long enough.
 class DocumentOrder {
  public:
   DocumentOrder(std::span<const std::size_t> lengths, std::size_t sequence, std::size_t ranks)
@@ -72,6 +78,7 @@ class DocumentOrder {
   }
 
   std::vector<std::size_t> improved() {
+    take(dealt());
     std::vector<std::size_t> best = order_;
     Cost least = best_;
     for (std::uint64_t start = 0; start < most_starts && visits_ <= most_visits; ++start) {
@@ -103,6 +110,35 @@ class DocumentOrder {
     best_ = now;
     order_ = candidate;
     return true;
+  }
+  /// An order for windows of so many documents that moves and swaps do not come far: long documents first, each into the chunk
+  /// with room for it whose rank has the least work.
+  std::vector<std::size_t> dealt() const {
+    const std::size_t chunks = 2 * ranks_, chunk = sequence_ / chunks;
+    const std::size_t used = std::accumulate(lengths_.begin(), lengths_.end(), std::size_t(0));
+    std::vector<std::vector<std::size_t>> documents(chunks);
+    std::vector<std::size_t> room(chunks, chunk);
+    std::vector<std::uint64_t> pairs(ranks_, 0);
+    const auto work = [&](std::size_t at) -> std::uint64_t& { return pairs[std::min(at, chunks - 1 - at)]; };
+    for (std::size_t at = used / chunk; at < chunks; ++at) {  // padding
+      const std::size_t from = std::max(at * chunk, used) - used, to = (at + 1) * chunk - used;
+      room[at] -= to - from;
+      work(at) += causal_pairs(to) - causal_pairs(from);
+    }
+    for (const std::size_t document : by_length_) {
+      const std::size_t length = lengths_[document];
+      std::size_t to = 0;
+      for (std::size_t at = 1; at < chunks; ++at) {
+        const bool fits = room[at] >= length, fitted = room[to] >= length;
+        if (fits != fitted ? fits : fits ? work(at) < work(to) : room[at] > room[to]) to = at;
+      }
+      documents[to].push_back(document);
+      room[to] -= std::min(room[to], length);
+      work(to) += causal_pairs(length);
+    }
+    std::vector<std::size_t> order;
+    for (const auto& some : documents) order.insert(order.end(), some.begin(), some.end());
+    return order;
   }
   /// Another order to start from.
   void shuffle(std::uint64_t state) {
