@@ -2,8 +2,8 @@
 #pragma once
 // Convolutions, also transposed ones, over images that axes cut, with their exchanges hidden (operations/cut_passes.hpp).
 //
-//   CutConvolution<Strip> cut{options, axes};                       // the padding of a plain one is that at the border of the
-//   domain convolution_of<kind>("conv2d", 2, cut, images, weights, bias);  // by the passes below
+//   CutConvolution<Strip> cut{options, axes};   // the padding of a plain one is that at the border of the domain
+//   convolution_of<kind>("conv2d", 2, cut, images, weights, bias);   // by the passes below
 
 #include <algorithm>
 #include <cstddef>
