@@ -115,6 +115,28 @@ TEST_CASE("all ranks and a resumed run see the samples of one rank, and datasets
   CHECK(!identity.settings.empty());
 }
 
+TEST_CASE("another weight, order, choice or seed is another identity, also inside of a dataset") {
+  const auto of = [](const auto& dataset) { return data::detail::identity_of(dataset).settings; };
+  const auto mixed = [](double a, double b, double c) {
+    return Mixture({{Numbers{5}, a}, {Numbers{6}, b}, {Numbers{5}, c}}, {.samples = 40, .seed = 7});
+  };
+  CHECK(of(mixed(3, 2, 1)) == of(mixed(3, 2, 1)));
+  CHECK(of(mixed(3, 2, 1)) != of(mixed(4, 2, 1)));
+  CHECK(of(mixed(3, 2, 1)) != of(mixed(2, 3, 1)));
+  CHECK(of(mixed(2, 2, 1)) != of(mixed(2, 1, 1)));
+  const auto outer = [&](Mixture inner) { return Mixture({{std::move(inner), 0.5}, {Numbers{9}, 1}}, {.samples = 20}); };
+  CHECK(of(outer(mixed(3, 2, 1))) != of(outer(mixed(4, 2, 1))));
+  CHECK(of(outer(mixed(3, 2, 1))) != of(outer(Mixture({{Numbers{5}, 3}, {Numbers{6}, 2}, {Numbers{5}, 1}}, {.samples = 41}))));
+  using Indices = std::vector<std::size_t>;
+  const auto twice = [](Indices inner, Indices chosen) { return data::Subset(data::Subset(Numbers{10}, inner), chosen); };
+  CHECK(of(twice({1, 2, 3}, {0, 1})) != of(twice({4, 5, 6}, {0, 1})));
+  CHECK(of(twice({0, 1}, {0, 1})) != of(data::Subset(Numbers{10}, Indices{0, 1})));
+  const auto drawn = [](std::vector<double> weights) {
+    return data::WeightedSamples(data::WeightedSamples(Numbers{2}, weights), {1, 1});
+  };
+  CHECK(of(drawn({1, 2})) != of(drawn({1, 3})));
+}
+
 TEST_CASE("weights are kept to the largest remainder, also where they are extreme") {
   for (std::size_t samples = 3; samples < 200; ++samples) {
     const Mixture mixture({{Numbers{5}, 1}, {Numbers{5}, 1}, {Numbers{5}, 1}}, {.samples = samples});

@@ -33,6 +33,9 @@ struct DataIdentity {
 
   /// Appends the next file. A setting with different values keeps both.
   void add(const DataIdentity& next);
+  /// Appends the value to those that the setting has already: of a dataset made of others of its kind.
+  void add(const std::string& setting, const std::string& value);
+  void add(const std::string& setting, double value);
   void set(const std::string& setting, const std::string& value);
   void set(const std::string& setting, double value);
 

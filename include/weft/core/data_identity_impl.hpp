@@ -11,6 +11,16 @@
 
 namespace weft {
 
+namespace detail {
+
+// The shortest text that reads back as the number.
+inline std::string shortest_text(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+}  // namespace detail
+
 WEFT_INLINE DataIdentity::DataIdentity(std::string called, const void* data, std::size_t count)
     : name(std::move(called)), files(1), bytes(count) {
   const char* const first = static_cast<const char*>(data);
@@ -25,23 +35,22 @@ WEFT_INLINE void DataIdentity::add(const DataIdentity& next) {
   else digest = detail::hash_of(detail::hash_step(0, digest), next.digest);  // hash_of is symmetric in its arguments
   files += next.files;
   bytes += next.bytes;
-  for (const auto& [setting, value] : next.settings) {
-    const auto same = [&, &wanted = setting](const auto& one) { return one.first == wanted; };
-    const auto at = std::find_if(settings.begin(), settings.end(), same);
-    if (at == settings.end()) settings.emplace_back(setting, value);
-    else if (at->second != value) at->second += ", " + value;
-  }
+  for (const auto& one : next.settings)
+    if (std::find(settings.begin(), settings.end(), one) == settings.end()) add(one.first, one.second);
 }
 
+WEFT_INLINE void DataIdentity::add(const std::string& setting, const std::string& value) {
+  const auto at = std::find_if(settings.begin(), settings.end(), [&](const auto& one) { return one.first == setting; });
+  if (at == settings.end()) settings.emplace_back(setting, value);
+  else at->second += ", " + value;
+}
 WEFT_INLINE void DataIdentity::set(const std::string& setting, const std::string& value) {
   const auto at = std::find_if(settings.begin(), settings.end(), [&](const auto& one) { return one.first == setting; });
   if (at == settings.end()) settings.emplace_back(setting, value);
   else at->second = value;
 }
-WEFT_INLINE void DataIdentity::set(const std::string& setting, double value) {
-  char text[40];
-  set(setting, std::string(text, std::to_chars(text, text + sizeof text, value).ptr));
-}
+WEFT_INLINE void DataIdentity::add(const std::string& setting, double value) { add(setting, detail::shortest_text(value)); }
+WEFT_INLINE void DataIdentity::set(const std::string& setting, double value) { set(setting, detail::shortest_text(value)); }
 
 WEFT_INLINE std::string DataIdentity::digest_text() const {
   std::string text(16, '0');

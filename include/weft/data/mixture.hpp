@@ -108,10 +108,10 @@ class Mixture {
     DataIdentity all;
     for (const Part& part : parts_) {
       all.add(part.identity_);
-      all.set("mixture-weight", part.weight_);
+      all.add("mixture-weights", part.weight_);
     }
-    all.set("mixture-samples", std::to_string(samples_));
-    all.set("mixture-seed", std::to_string(seed_));
+    all.add("mixture-samples", std::to_string(samples_));
+    all.add("mixture-seed", std::to_string(seed_));
     return all;
   }
 

@@ -41,7 +41,7 @@ class Subset {
   }
   DataIdentity identity() const {
     DataIdentity identity = detail::identity_of(dataset_);
-    identity.set("subset", std::to_string(weft::detail::hash_bytes(indices_.data(), indices_.size() * sizeof(std::size_t))));
+    identity.add("subset", std::to_string(weft::detail::hash_bytes(indices_.data(), indices_.size() * sizeof(std::size_t))));
     return identity;
   }
 
@@ -96,9 +96,9 @@ class WeightedSamples {
   }
   DataIdentity identity() const {
     DataIdentity identity = detail::identity_of(dataset_);
-    identity.set("weights", std::to_string(weft::detail::hash_bytes(sums_.data(), sums_.size() * sizeof(double))));
-    identity.set("weighted-samples", std::to_string(samples_));
-    identity.set("weighted-seed", std::to_string(seed_));
+    identity.add("weights", std::to_string(weft::detail::hash_bytes(sums_.data(), sums_.size() * sizeof(double))));
+    identity.add("weighted-samples", std::to_string(samples_));
+    identity.add("weighted-seed", std::to_string(seed_));
     return identity;
   }
 

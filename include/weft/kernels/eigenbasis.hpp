@@ -5,8 +5,8 @@
 // the k-th vector. Each kernel works on all rows or pairs at once; the order of additions is fixed, so bits depend on the matrix
 // only.
 //
-//   kernels::eigenvectors(device, n, matrix, basis);        // row k of basis [n, n]: the eigenvector of the k-th largest
-//   eigenvalue kernels::orthonormal_rows(device, n, rows, basis);   // Qᵀ of a QR decomposition of rowsᵀ; overwrites rows
+//   kernels::eigenvectors(device, n, matrix, basis);    // row k of basis [n, n]: the eigenvector of the k-th largest eigenvalue
+//   kernels::orthonormal_rows(device, n, rows, basis);  // Qᵀ of a QR decomposition of rowsᵀ; overwrites rows
 
 #include <cstddef>
 #include <cstdint>
