@@ -67,7 +67,8 @@ Data read_conversations(Options& o) {
   const auto read = [&](const std::vector<std::string>& files) {
     return std::make_shared<const Conversations>(
         files, tokenizer, chat,
-        weft::hugging_face::ConversationOptions{.sequence = std::size_t(o.sequence), .learned = o.learned, .cut = o.cut});
+        weft::hugging_face::ConversationOptions{
+            .sequence = std::size_t(o.sequence), .learned = o.learned, .cut = o.cut, .balance_cp = std::size_t(o.balance_cp)});
   };
   const auto sequence = std::size_t(o.sequence);
   const std::shared_ptr<const Conversations> all = read(o.data);

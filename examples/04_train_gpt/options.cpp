@@ -156,6 +156,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->type_name("ROLE...")
       ->capture_default_str();
   app.add_flag("--cut", o.cut, "Cut the ends of conversations that are longer than a sequence, in place of an error");
+  app.add_option("--balance-cp", o.balance_cp,
+                 "Order the conversations of a sequence so that N ranks of cp have about equal work")
+      ->check(whole(1, most_ranks))
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("--output", o.output,
                  "Folder for metrics.jsonl, loss.svg, layout.json, sample.txt; with --pp also timeline.svg and timeline.json")
       ->type_name("FOLDER")
@@ -448,7 +453,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         throw weft::UsageError(who + name + " is followed by the option " + file + ", it needs at least one file");
   if (o.finetunes && o.load.empty()) throw weft::UsageError(who + "--load FOLDER is missing: the model to begin with");
   require_kinds(o, app.count("--validation-fraction") > 0);
-  for (const char* name : {"--tokenizer", "--chat", "--learned", "--cut"})
+  for (const char* name : {"--tokenizer", "--chat", "--learned", "--cut", "--balance-cp"})
     if (!o.of_conversations() && app.count(name) > 0)
       throw weft::UsageError(who + name + " is of conversations: it needs --data FILE.jsonl");
   if (o.of_conversations()) {

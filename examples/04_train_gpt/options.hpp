@@ -32,6 +32,7 @@ struct Options {
   std::string chat = "auto";                         ///< the template of conversations
   std::vector<std::string> learned = {"assistant"};  ///< roles of conversations that have targets
   bool cut = false;                                  ///< true: a conversation that is longer than a sequence loses its end
+  std::int64_t balance_cp = 1;                       ///< the ranks of cp for which the conversations of a sequence are ordered
   std::string output = "runs/train_gpt";
   std::int64_t seed = 1, steps = 600;
   std::optional<std::int64_t> ranks, dp;

@@ -72,6 +72,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"the files of --validation", o.validation_identity.digest_text()},
                       {"--tokenizer", o.tokenizer},
                       {"--chat", o.chat},
+                      {"--balance-cp", o.balance_cp},
                       {"--validate-every", o.validate_every},
                       {"--sample", o.sample},
                       {"--prompt", o.prompt},

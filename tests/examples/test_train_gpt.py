@@ -262,6 +262,8 @@ if TOKENIZER.exists():
     other_loss, other = trained("chat_layout", f"--dp 2 --tp 2 --zero 1 --validation {first} {second}")
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"conversations: losses {other} are not those of one rank {one}")
     check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"conversations: validation loss {other_loss}, not {loss}")
+    _, ordered = trained("chat_cp", f"--cp 2 --balance-cp 2 --validation {first} {second}")
+    check(close([r["loss"] for r in ordered], [r["loss"] for r in one], 2e-4), f"conversations: losses in the order for cp {ordered} are not those of one rank {one}")
     result = run(f"{SMALL} --ranks 1 --output {scratch}/chat_ends")
     check(result.returncode == 0 and "validation loss of" not in result.stdout and "validation loss " in result.stdout, f"conversations: the end of the file validates: {result.stdout} {result.stderr}")
     result = run(f"{SMALL} --ranks 1 --validation {first} {second} --output {scratch}/chat_lines")

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -126,6 +127,35 @@ TEST_CASE("only the assistant's turns and their ends are targets; conversations 
   CHECK(batch.documents == documents);
   const auto place = fields[data::positions].values();
   CHECK(Ids(place.begin(), place.end()) == positions);
+}
+
+TEST_CASE("windows in an order for ranks of cp have the same conversations") {
+  const Lines lines(one_turn + "\n" + two_turns + "\n" + one_turn + "\n" + one_turn + "\n" + one_turn);
+  const std::size_t length = 4 * ((expected_of_two_turns().tokens.size() + 4 * expected_of_one_turn().tokens.size() + 7) / 4);
+  const auto documents_of = [&](std::size_t ranks) {
+    const Conversations all({lines.file}, qwen(), ChatTemplate::chatml(), {.sequence = length, .balance_cp = ranks});
+    REQUIRE(all.size() == 1);
+    const auto fields = data::Loader(data::Share{}, all, {.global_batch = 1, .shuffle = false}).batch(0);
+    std::vector<std::vector<Ids>> found;  // tokens, targets and positions of each
+    for (std::size_t i = 0; i < length; ++i) {
+      const std::int32_t number = fields[data::documents].values()[i];
+      if (number < 0) continue;
+      if (std::size_t(number) == found.size()) found.push_back(std::vector<Ids>(3));
+      REQUIRE(std::size_t(number) + 1 == found.size());
+      found.back()[0].push_back(fields[data::tokens].values()[i]);
+      found.back()[1].push_back(fields[data::targets].values()[i]);
+      found.back()[2].push_back(fields[data::positions].values()[i]);
+    }
+    return found;
+  };
+  auto given = documents_of(1), balanced = documents_of(2);
+  CHECK(given.size() == 5);
+  CHECK(given != balanced);
+  std::sort(given.begin(), given.end()), std::sort(balanced.begin(), balanced.end());
+  CHECK(given == balanced);
+  CHECK(message<ShapeError>([&] {
+          Conversations({lines.file}, qwen(), ChatTemplate::chatml(), {.sequence = length + 2, .balance_cp = 2});
+        }).find("2 * cp must divide the sequence") != std::string::npos);
 }
 
 TEST_CASE("other learned roles, and conversations that are cut") {

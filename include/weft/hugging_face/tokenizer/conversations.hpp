@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
+#include <weft/data/document_order.hpp>
 #include <weft/data/file_bytes.hpp>
 #include <weft/data/token_windows.hpp>
 #include <weft/hugging_face/tokenizer.hpp>
@@ -63,6 +65,7 @@ struct ConversationOptions {
   std::size_t sequence = 1024;                       ///< tokens per sample
   std::vector<std::string> learned = {"assistant"};  ///< roles whose contents, and the `end` behind them, are targets
   bool cut = false;                                  ///< true: a longer conversation loses its end; false: it is refused
+  std::size_t balance_cp = 1;                        ///< orders each window for so many ranks of cp, as in data::PackingOptions
 };
 
 namespace detail {
@@ -199,10 +202,11 @@ class Conversations {
 
   /// Throws UsageError for a file that cannot be read; for a line that is no conversation, has no learned role, contains a
   /// special token of the template, or is longer than `sequence`, with file and line; and if the tokenizer lacks a token of the
-  /// template.
+  /// template. Throws ShapeError unless balance_cp divides a window into two chunks for each rank.
   Conversations(const std::vector<std::string>& files, const Tokenizer& tokenizer, const ChatTemplate& chat,
                 const ConversationOptions& options = {})
-      : sequence_(options.sequence) {
+      : sequence_(options.sequence), balance_cp_(options.balance_cp) {
+    if (balance_cp_ > 1) data::attention_pairs({}, sequence_, balance_cp_);  // throws for a window that is not whole chunks
     detail::ConversationReader reader(tokenizer, chat, options);
     for (const std::string& file : files) {
       const auto bytes = data::detail::FileBytes::open(file);
@@ -234,12 +238,13 @@ class Conversations {
   }
   void load(std::size_t index, const Fields::Sample& sample) const {
     std::size_t at = 0;
-    for (std::size_t of = windows_[index]; of < windows_[index + 1]; ++of) {
-      const std::size_t first = first_of(of), end = all_.ends[of];
+    const std::vector<std::size_t> order = order_of(index);
+    for (std::size_t number = 0; number < order.size(); ++number) {
+      const std::size_t of = windows_[index] + order[number], first = first_of(of), end = all_.ends[of];
       for (std::size_t i = first; i < end; ++i, ++at) {
         sample[data::tokens][at] = all_.tokens[i];
         sample[data::targets][at] = i + 1 < end && all_.learned[i + 1] != 0 ? all_.tokens[i + 1] : -1;
-        sample[data::documents][at] = std::int32_t(of - windows_[index]);
+        sample[data::documents][at] = std::int32_t(number);
         sample[data::positions][at] = std::int32_t(i - first);
       }
     }
@@ -253,6 +258,13 @@ class Conversations {
 
  private:
   std::size_t first_of(std::size_t conversation) const { return conversation == 0 ? 0 : all_.ends[conversation - 1]; }
+  std::vector<std::size_t> order_of(std::size_t window) const {
+    std::vector<std::size_t> lengths;
+    for (std::size_t of = windows_[window]; of < windows_[window + 1]; ++of) lengths.push_back(all_.ends[of] - first_of(of));
+    if (balance_cp_ > 1) return data::balanced_order(lengths, sequence_, balance_cp_);
+    std::iota(lengths.begin(), lengths.end(), std::size_t(0));
+    return lengths;
+  }
   void pack() {
     windows_ = {0};
     for (std::size_t of = 0; of < all_.ends.size(); ++of)
@@ -260,7 +272,7 @@ class Conversations {
     windows_.push_back(all_.ends.size());
   }
 
-  std::size_t sequence_;
+  std::size_t sequence_, balance_cp_;
   detail::EncodedConversations all_;
   std::vector<std::size_t> windows_;  // the first conversation of each window, and their number
   DataIdentity identity_;
