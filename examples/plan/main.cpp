@@ -31,8 +31,9 @@ int main(int argc, char** argv) {
   return weft::runtime::run_alone([&] {
     CLI::App app("Plan a layout before it runs", "plan");
     app.require_subcommand(1);
-    app.footer("These are layouts of models of language. Any other program, on fields too, rehearses its own:\n"
-               "  WEFT_REHEARSE=64 WEFT_MACHINE=h100 WEFT_REHEARSE_MEMORY=80GB WEFT_REHEARSE_LAYOUTS=10 ./program");
+    app.footer(
+        "These are layouts of models of language. Any other program, on fields too, rehearses its own:\n"
+        "  WEFT_REHEARSE=64 WEFT_MACHINE=h100 WEFT_REHEARSE_MEMORY=80GB WEFT_REHEARSE_LAYOUTS=10 ./program");
     plan::add_groups(app);
     plan::add_validate(app);
     plan::add_schedule(app);
@@ -50,7 +51,8 @@ int main(int argc, char** argv) {
           "; the commands are groups, validate, schedule, memory, estimate and choose (plan --help)");
     for (const std::string& word : std::vector<std::string>(argv + 1, argv + argc))
       if (word.starts_with("--dx") || word.starts_with("--dy") || word.starts_with("--dz"))
-        throw weft::UsageError("plan: " + word.substr(0, 4) + " cuts fields, and plan knows models of language; a program on fields " +
+        throw weft::UsageError("plan: " + word.substr(0, 4) +
+                               " cuts fields, and plan knows models of language; a program on fields " +
                                "lists its layouts itself, with WEFT_REHEARSE_LAYOUTS=10 (docs/planning.md)");
     command_line::parse(app, argc, argv);
   });
