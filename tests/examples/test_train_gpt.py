@@ -246,7 +246,7 @@ check(result.returncode == 2 and "last.bin': token(300) at place 5999 is not in 
 TOKENIZER = pathlib.Path(os.environ.get("WEFT_SOURCE", ".")).resolve() / "tests/hugging_face/tokenizers/qwen3.json"
 if TOKENIZER.exists():
     def conversations(name, numbers):
-        lines = [json.dumps({"messages": [{"role": "user", "content": f"{i} plus {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}]}) for i in numbers]
+        lines = [json.dumps({"messages": [{"role": "user", "content": f"{i} plus {i}?"}, {"role": "assistant", "content": f"It is {2 * i}.{' Really.' * (i % 8)}"}]}) for i in numbers]
         (scratch / name).write_text("\n".join(lines))
         return scratch / name
 
@@ -262,8 +262,6 @@ if TOKENIZER.exists():
     other_loss, other = trained("chat_layout", f"--dp 2 --tp 2 --zero 1 --validation {first} {second}")
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"conversations: losses {other} are not those of one rank {one}")
     check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"conversations: validation loss {other_loss}, not {loss}")
-    _, ordered = trained("chat_cp", f"--cp 2 --balance-cp 2 --validation {first} {second}")
-    check(close([r["loss"] for r in ordered], [r["loss"] for r in one], 2e-4), f"conversations: losses in the order for cp {ordered} are not those of one rank {one}")
     result = run(f"{SMALL} --ranks 1 --output {scratch}/chat_ends")
     check(result.returncode == 0 and "validation loss of" not in result.stdout and "validation loss " in result.stdout, f"conversations: the end of the file validates: {result.stdout} {result.stderr}")
     result = run(f"{SMALL} --ranks 1 --validation {first} {second} --output {scratch}/chat_lines")
@@ -276,6 +274,11 @@ if TOKENIZER.exists():
     result = run(f"--data {chat} {CHAT.rsplit(' ', 1)[0]} {folder}/mine.json --ranks 1 --export {scratch}/exported --output {scratch}/chat_export")
     exported = scratch / "exported/tokenizer.json"
     check(result.returncode == 0 and exported.exists() and exported.read_bytes() == TOKENIZER.read_bytes(), f"the exported tokenizer: {result.returncode} {result.stderr}")
+    rows, SMALL = SMALL, SMALL.replace("--sequence 128", "--sequence 256")
+    _, given = trained("chat_given", "--ranks 1")
+    _, ordered = trained("chat_ordered", "--cp 2 --balance-cp 2")
+    check(given and close([r["loss"] for r in ordered], [r["loss"] for r in given], 2e-4), f"--balance-cp: losses {ordered} are not those of one rank {given}")
+    SMALL = rows
     short_rows = SMALL.replace("--sequence 128", "--sequence 36")  # a cut conversation keeps a target
     result = run(f"{short_rows} --output {scratch}/chat_long")
     check(result.returncode == 2 and "make sequences longer (--sequence), or cut conversations" in result.stderr, f"a conversation that is too long: {result.stderr}")
