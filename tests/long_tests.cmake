@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tests that only `./tests/run --long` builds and runs (WEFT_LONG_TESTS). Every commit has to pass within a time that leaves
+# The tests that only `./tests/run --long` builds and runs (WEFT_LONG_TESTS), and those of one day of the week. Every commit has to pass within a time that leaves
 # a slow and busy machine room, and each of these shows on other ranks, for another model or in another mode what a test of
 # every commit shows too; docs/decisions/0045-tests-of-every-commit.md has the figures.
 option(WEFT_LONG_TESTS "Also the tests that ./tests/run runs only with --long" OFF)
@@ -28,7 +28,7 @@ set(weft_weekly_tests package/test_conan.sh)
 macro(weft_left_out variable test)
   set(${variable} OFF)
   if(("${test}" IN_LIST weft_long_tests AND NOT WEFT_LONG_TESTS) OR
-     ("${test}" IN_LIST weft_weekly_tests AND NOT WEFT_WEEKLY_TESTS))
+     ("${test}" IN_LIST weft_weekly_tests AND NOT WEFT_WEEKLY_TESTS AND NOT WEFT_LONG_TESTS))
     set(${variable} ON)
     set_property(GLOBAL APPEND PROPERTY weft_registered_tests ${test})
   endif()

@@ -98,13 +98,13 @@ struct MeshProblem {
       return batch(wanted);
     };
     const Prediction found = predict(count, make);
-    const Meshes all = make({.seed = o.seed, .count = count, .metis_parts = metis_parts(o)});  // whole meshes
+    const Meshes all = make({.seed = o.seed, .count = count, .metis_parts = metis_parts(o, o.dx)});  // whole meshes
     Report report{.measure = "relative error", .error = relative_error(found.values, all[next_value].values())};
     for (std::size_t sample = 0; sample < std::min<std::size_t>(2, count); ++sample) {
       Numbers numbers(o.seed, "mesh", first_unseen + sample);
       const Waves<2> waves(numbers, 0);
       std::vector<double> x, y;
-      for (const Place& place : places_of(numbers, metis_parts(o))) x.push_back(place[0]), y.push_back(place[1]);
+      for (const Place& place : places_of(numbers, metis_parts(o, o.dx))) x.push_back(place[0]), y.push_back(place[1]);
       const auto part = [&](const auto& values) {
         return std::vector<double>(values.begin() + std::ptrdiff_t(sample * nodes),
                                    values.begin() + std::ptrdiff_t((sample + 1) * nodes));

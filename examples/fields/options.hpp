@@ -33,8 +33,8 @@ struct Options {
   std::optional<double> learning_rate, ema;
 };
 
-/// The parts into which METIS cuts each mesh, or 0.
-inline std::size_t metis_parts(const Options& o) { return o.partition == "metis" ? o.dx : 0; }
+/// The parts into which METIS cuts each mesh, one for each of `ranks`, or 0.
+inline std::size_t metis_parts(const Options& o, std::size_t ranks) { return o.partition == "metis" ? ranks : 0; }
 
 /// The name of a schedule.
 inline CLI::Validator schedule_name() {

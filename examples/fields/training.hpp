@@ -149,7 +149,8 @@ int train(World& world, const Options& o) {
   // This rank's share of so many samples.
   const auto samples_of = [&](std::uint64_t first, std::size_t count, std::size_t micro_batches) {
     const std::size_t mine = count / shares, before = mine * std::size_t(share.rank);
-    auto batch = Problem::batch({o.seed, first + before, mine, micro_batches, space_of(mesh), metis_parts(o)});
+    auto batch =
+        Problem::batch({o.seed, first + before, mine, micro_batches, space_of(mesh), metis_parts(o, space_of(mesh)[0].ranks)});
     batch.first_sample = before;
     batch.micro_batches = micro_batches;
     return batch;
@@ -167,7 +168,9 @@ int train(World& world, const Options& o) {
                                            {"dy", o.dy},
                                            {"dz", o.dz},
                                            {"partition", o.partition},
-                                           {"schedule", o.schedule.empty() ? "1f1b" : o.schedule},
+                                           {"schedule", o.pp == 1            ? ""
+                                                        : o.schedule.empty() ? "1f1b"
+                                                                             : o.schedule},
                                            {"zero", o.zero},
                                            {"global_batch", global_batch},
                                            {"micro_batches", o.micro_batches},
@@ -193,7 +196,7 @@ int train(World& world, const Options& o) {
   // The outputs for the first `count` samples that make(wanted) gives, on every rank; the shares divide `count`.
   const auto predict = [&](std::size_t count, const auto& make) {
     const std::size_t mine = count / shares, before = mine * std::size_t(share.rank);
-    auto batch = make(Wanted{o.seed, before, mine, 1, space_of(mesh), metis_parts(o)});
+    auto batch = make(Wanted{o.seed, before, mine, 1, space_of(mesh), metis_parts(o, space_of(mesh)[0].ranks)});
     batch.first_sample = before;
     return model.predict(batch, Gather::whole);
   };

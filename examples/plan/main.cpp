@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     CLI::App app("Plan a layout before it runs", "plan");
     app.require_subcommand(1);
     app.footer(
-        "These are layouts of models of language. Any other program, on fields too, rehearses its own:\n"
+        "These commands lay out language models. Any other program, also on fields, lists its own layouts:\n"
         "  WEFT_REHEARSE=64 WEFT_MACHINE=h100 WEFT_REHEARSE_MEMORY=80GB WEFT_REHEARSE_LAYOUTS=10 ./program");
     plan::add_groups(app);
     plan::add_validate(app);
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
     for (const std::string& word : std::vector<std::string>(argv + 1, argv + argc))
       if (word.starts_with("--dx") || word.starts_with("--dy") || word.starts_with("--dz"))
         throw weft::UsageError("plan: " + word.substr(0, 4) +
-                               " cuts fields, and plan knows models of language; a program on fields " +
+                               " cuts fields, and plan lays out language models; a program on fields " +
                                "lists its layouts itself, with WEFT_REHEARSE_LAYOUTS=10 (docs/planning.md)");
     command_line::parse(app, argc, argv);
   });

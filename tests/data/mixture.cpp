@@ -128,6 +128,11 @@ TEST_CASE("another weight, order, choice or seed is another identity, also insid
   CHECK(of(outer(mixed(3, 2, 1))) != of(outer(mixed(4, 2, 1))));
   CHECK(of(outer(mixed(3, 2, 1))) != of(outer(Mixture({{Numbers{5}, 3}, {Numbers{6}, 2}, {Numbers{5}, 1}}, {.samples = 41}))));
   using Indices = std::vector<std::size_t>;
+  const auto half = [] { return data::Subset(Numbers{5}, Indices{0, 2}); };
+  CHECK(of(Mixture({{half(), 1}, {half(), 1}})) != of(Mixture({{half(), 1}, {Numbers{5}, 1}})));
+  const auto one = [](double weight) { return Mixture({{Numbers{5}, weight}}, {.samples = 20}); };
+  CHECK(of(Mixture({{one(3), 2}, {Numbers{5}, 1}}, {.samples = 20})) !=
+        of(Mixture({{Numbers{5}, 3}, {one(2), 1}}, {.samples = 20})));
   const auto twice = [](Indices inner, Indices chosen) { return data::Subset(data::Subset(Numbers{10}, inner), chosen); };
   CHECK(of(twice({1, 2, 3}, {0, 1})) != of(twice({4, 5, 6}, {0, 1})));
   CHECK(of(twice({0, 1}, {0, 1})) != of(data::Subset(Numbers{10}, Indices{0, 1})));

@@ -278,6 +278,8 @@ if TOKENIZER.exists():
     _, given = trained("chat_given", "--ranks 1")
     _, ordered = trained("chat_ordered", "--cp 2 --balance-cp 2")
     check(given and close([r["loss"] for r in ordered], [r["loss"] for r in given], 2e-4), f"--balance-cp: losses {ordered} are not those of one rank {given}")
+    result = run(f"{SMALL} --output {scratch}/chat_wrong --balance-cp 3")
+    check(result.returncode != 0 and "2 * cp must divide the sequence" in result.stderr, f"--balance-cp of ranks that do not divide the sequence: {result.stderr}")
     SMALL = rows
     short_rows = SMALL.replace("--sequence 128", "--sequence 36")  # a cut conversation keeps a target
     result = run(f"{short_rows} --output {scratch}/chat_long")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each name of another framework that operations/refused.hpp knows is one error with the operation to write, wherever its result
+"""Each name of another framework that operations/refused.hpp lists is one error with the operation to write, wherever its result
 goes.
 
     python3 tests/operations/test_missing_names.py
@@ -21,7 +21,7 @@ template <class A> using C = std::remove_cvref_t<decltype(std::declval<Context<C
 template <int n> using V = Variable<C<Along<n>>, Tensor<double, E, Invariant<Along<n>>>>;
 """
 # Each case has values of another type: an error for one type is printed once.
-CALLS = ["exp({name}(x)) + x", "x * {name}(x, 2, 3)"]
+CALLS = ["exp({name}(x)) + x", "x * {name}(x, 2, 3)", "{name}<1>(x) * x"]
 
 
 def main():
@@ -39,7 +39,7 @@ def main():
         source.write_text(SOURCE + "".join(cases))
         done = subprocess.run([compiler, "-std=c++20", "-fopenmp", "-w", "-DWEFT_COMPILED", "-fsyntax-only", "-fmax-errors=0",
                                "-I", str(ROOT / "include"), *[flag for path in folders for flag in ("-isystem", path)], str(source)],
-                              capture_output=True, text=True)
+                              capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     errors = re.findall(r"error: (.*)", done.stderr)
     wrong = [f"{len(errors)} errors of {len(calls)} calls"] if len(errors) != len(calls) else []
     for name, call in calls:

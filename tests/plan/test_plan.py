@@ -185,7 +185,7 @@ on_host = as_json(f"memory {LONG} --activations host --loss-chunks 32")["total"]
 kept = as_json(f"memory {LONG} --loss-chunks 32")["total"]
 check(on_host < 0.6 * kept, f"activations on the host: {on_host} of {kept}")
 refused("memory --model gpt --activations disk", "plan: --activations 'disk': it can be device or host")
-refused("choose --world 8 --dx 2", "plan: --dx cuts fields, and plan knows models of language; a program on fields lists its layouts itself, with WEFT_REHEARSE_LAYOUTS=10 (docs/planning.md)")
+refused("choose --world 8 --dx 2", "plan: --dx cuts fields, and plan lays out language models; a program on fields lists its layouts itself, with WEFT_REHEARSE_LAYOUTS=10 (docs/planning.md)")
 whole, parts = as_json(f"memory {LOGITS}")["total"], as_json(f"memory {LOGITS} --loss-chunks 4")["total"]
 check(parts < 0.6 * whole, f"logits in parts: {parts} of {whole}")
 result = run(f"memory {LOGITS} --memory {int(0.9 * whole)}")

@@ -30,6 +30,11 @@ struct DomainSteps {
   std::vector<std::string> names;
   std::vector<std::vector<double>> gradients;  ///< of each step and parameter
 };
+// NaN is worse than any number.
+inline void keep_worse(double& worst, double difference) {
+  if (!(difference <= worst)) worst = std::isnan(difference) ? INFINITY : difference;
+}
+
 /// The largest difference of a loss or a gradient, by the largest value of its kind in b.
 inline double domain_difference(const DomainSteps& a, const DomainSteps& b) {
   double worst = 0;
@@ -37,16 +42,16 @@ inline double domain_difference(const DomainSteps& a, const DomainSteps& b) {
   REQUIRE(a.losses.size() == b.losses.size());
   REQUIRE(a.gradients.size() == b.gradients.size());
   for (std::size_t i = 0; i < a.losses.size(); ++i)
-    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
+    keep_worse(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
   for (std::size_t i = 0; i < a.gradients.size(); ++i) {
     double largest = 0, off = 0;
     REQUIRE(a.gradients[i].size() == b.gradients[i].size());
     for (std::size_t k = 0; k < a.gradients[i].size(); ++k) {
       largest = std::max(largest, std::abs(b.gradients[i][k]));
-      off = std::max(off, std::abs(a.gradients[i][k] - b.gradients[i][k]));
+      keep_worse(off, std::abs(a.gradients[i][k] - b.gradients[i][k]));
     }
     REQUIRE(largest > 1e-6);
-    worst = std::max(worst, off / largest);
+    keep_worse(worst, off / largest);
   }
   return worst;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every rank's list on every rank, of whatever lengths: texts, names, requests. And every rank's number: extents, counts.
+// Gathers each rank's list (texts, names, requests; lengths may differ) or number (an extent, a count) to every rank.
 //
 //   for (const std::vector<std::uint64_t>& words : detail::gather_lists(ranks, std::span<const std::uint64_t>(mine))) ...
 

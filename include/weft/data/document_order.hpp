@@ -111,7 +111,7 @@ class DocumentOrder {
     order_ = candidate;
     return true;
   }
-  /// An order for windows of so many documents that moves and swaps do not come far: long documents first, each into the chunk
+  /// An order for windows with so many documents that moves and swaps end early: long documents first, each into the chunk
   /// with room for it whose rank has the least work.
   std::vector<std::size_t> dealt() const {
     const std::size_t chunks = 2 * ranks_, chunk = sequence_ / chunks;

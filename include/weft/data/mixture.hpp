@@ -110,6 +110,14 @@ class Mixture {
       all.add(part.identity_);
       all.add("mixture-weights", part.weight_);
     }
+    // All settings of each part: two mixtures inside of one have the same names of settings.
+    const auto has_settings = [](const Part& part) { return !part.identity_.settings.empty(); };
+    if (std::any_of(parts_.begin(), parts_.end(), has_settings))
+      for (const Part& part : parts_) {
+        std::string text;
+        for (const auto& [setting, value] : part.identity_.settings) text += setting + "=" + value + ";";
+        all.add("mixture-settings", std::to_string(weft::detail::hash_bytes(text.data(), text.size())));
+      }
     all.add("mixture-samples", std::to_string(samples_));
     all.add("mixture-seed", std::to_string(seed_));
     return all;

@@ -149,10 +149,12 @@ constexpr bool require_classes() {
                 "weft: cross_entropy of logits that are whole numbers, which have no gradient: give the logits first and the "
                 "labels second");
   if constexpr (real) require_not_partial<Z>();
-  static_assert(!real || partial || fit,
-                "weft: cross_entropy of classes: an axis other than tp cuts the classes (dim 1), or one cuts a later dim: gather "
-                "them first, to<Invariant<axis>>(logits), on tensors (context, logits); for points of a field that domain axes "
-                "cut write sum_losses of the mean of -sum<1>(targets * log_softmax<1>(logits)), with a target for each class");
+  static_assert(
+      !real || partial || fit,
+      "weft: cross_entropy of classes: an axis other than tp cuts the classes (dim 1), or one cuts a later dim: gather "
+      "them first, to<Invariant<axis>>(logits), on tensors (context, logits); for points of a field that dx "
+      "cuts write sum_losses(to<Invariant<dx>>(mean<1>(mean<2>(-sum<1>(targets * log_softmax<1>(logits)))))), with a target "
+      "for each class");
   static_assert(!real || partial || !fit || counted_once,
                 "weft: cross_entropy of Replicated logits: each rank of the axis would count their loss: compute it from an "
                 "Invariant tensor, to<Invariant<axis>>(logits), on tensors (context, logits)");

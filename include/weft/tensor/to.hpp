@@ -23,7 +23,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/comm/errors.hpp>
 #include <weft/tensor/around.hpp>
 #include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/gather_in_pieces.hpp>
@@ -35,11 +34,8 @@ namespace weft {
 
 namespace detail {
 
-// `moves`: a cut that another dim had, which operations/cut_pieces.hpp also moves in uneven pieces.
-std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks, bool moves = false);
-
-// Throws `error` with the call that moves pieces of different extents.
-[[noreturn]] void refuse_uneven_move(const MismatchError& error, std::string_view axis, std::size_t from, std::size_t to);
+// `movable`: operations/cut_pieces.hpp moves such a cut in uneven pieces, too.
+std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks, bool movable = false);
 
 void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks);
 
@@ -97,9 +93,10 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 }
 
 // x, cut along `from`, is cut along `to` instead: each rank sends a part of its piece to every other one.
-template <class Y, class X>
-Y move_cut(std::string_view axis, const auto& comm, const X& x, std::size_t from, std::size_t to) {
-  const std::size_t ranks = comm.size(), piece = piece_of(axis, x.shape(), to, ranks, true);
+template <class Y, class A, class X>
+Y move_cut(const auto& comm, const X& x, std::size_t from, std::size_t to) {
+  constexpr std::string_view axis = A::name;
+  const std::size_t ranks = comm.size(), piece = piece_of(axis, x.shape(), to, ranks, is_domain_axis<A> && from > 0 && to > 0);
   require_parts_of_whole(axis, x.shape(), from, ranks);
   const Y y(x.device(), with_extent(with_extent(x.shape(), to, piece), from, x.shape()[from] * ranks));
   const Around before(x.shape(), to), after(y.shape(), from);
@@ -107,11 +104,7 @@ Y move_cut(std::string_view axis, const auto& comm, const X& x, std::size_t from
   const auto parts = sent_as_is ? raw(x) : strip_t<X>(x.device(), x.shape());
   const auto arrived = arrives_as_is ? raw(y) : strip_t<X>(x.device(), y.shape());
   if (!sent_as_is) interleave(x.device(), before, ranks, x.data(), parts.data(), true);
-  try {
-    comm.all_to_all(parts, arrived);
-  } catch (const MismatchError& error) {
-    refuse_uneven_move(error, axis, from, to);
-  }
+  comm.all_to_all(parts, arrived);
   if (!arrives_as_is) interleave(x.device(), after, ranks, arrived.data(), y.data(), false);
   return y;
 }
@@ -238,7 +231,7 @@ auto to(const Context& context, const X& x) {
         return detail::move_halo<Y, From, To>(comm, x);
       else return to<To>(context, to<detail::own_piece_t<From, To>>(context, x));
     } else if constexpr (moves_cut) {
-      return detail::move_cut<Y>(A::name, comm, x, shard_dim<From>, shard_dim<To>);
+      return detail::move_cut<Y, A>(comm, x, shard_dim<From>, shard_dim<To>);
     } else if constexpr (from == detail::Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
       if (x.pending() != nullptr) {

@@ -7,21 +7,12 @@
 
 namespace weft::detail {
 
-WEFT_INLINE std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks, bool moves) {
+WEFT_INLINE std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks, bool movable) {
   if (dim >= shape.rank() || shape[dim] % ranks != 0)
     throw_error<ShapeError>(
         {"to<Shard<", axis, ", ", dim, ">>: dim ", dim, " of ", shape.text(), " is not divisible by ", axis, "(", ranks, ")",
-         moves ? joined({": give the pieces that it gets, cut_pieces<Shard<", axis, ", ", dim, ">>(x)"}) : ""});
+         movable ? joined({": give the pieces that it gets, cut_pieces<Shard<", axis, ", ", dim, ">>(x)"}) : ""});
   return shape[dim] / ranks;
-}
-
-WEFT_COLD WEFT_INLINE void refuse_uneven_move(const MismatchError& error, std::string_view axis, std::size_t from,
-                                              std::size_t to) {
-  const std::string text = error.what(), mark = joined({" #", error.sequence(), ": "});
-  throw MismatchError(
-      error.rank(), error.axis(), error.operation(), error.sequence(),
-      joined({text.substr(text.find(mark) + mark.size()), "; pieces of different extents move with these, to<Shard<", axis, ", ",
-              to, ">>(x, cut_pieces<Shard<", axis, ", ", from, ">>(x))"}));
 }
 
 WEFT_COLD WEFT_INLINE void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {

@@ -65,7 +65,7 @@ struct ConversationOptions {
   std::size_t sequence = 1024;                       ///< tokens per sample
   std::vector<std::string> learned = {"assistant"};  ///< roles whose contents, and the `end` behind them, are targets
   bool cut = false;                                  ///< true: a longer conversation loses its end; false: it is refused
-  std::size_t balance_cp = 1;                        ///< orders each window for so many ranks of cp, as in data::PackingOptions
+  std::size_t balance_cp = 1;  ///< orders each window for this number of cp ranks, as in data::PackingOptions
 };
 
 namespace detail {
