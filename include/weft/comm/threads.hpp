@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 #include <weft/comm/communicator.hpp>

@@ -57,10 +57,9 @@ WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> dea
     for (; started < ranks; ++started)
       threads[std::size_t(started)] =
           std::thread([rank_main, run, shared, rank = started] { rank_main(run.get(), shared, rank); });
-  } catch (const std::system_error& error) {  // those that run end with this failure
-    const std::string text =
-        weft::detail::joined({"ranks(", ranks, "): this process can start ", started, " threads more (", error.code().message(),
-                              "): fewer ranks, or a higher limit (ulimit -u, ulimit -v)"});
+  } catch (const std::exception& error) {  // no thread, or no memory for one; those that run end with this failure
+    const std::string text = weft::detail::joined({"ranks(", ranks, "): this process can start ", started, " threads more (",
+                                                   error.what(), "): fewer ranks, or a higher limit (ulimit -u, ulimit -v)"});
     run->errors[std::size_t(started)] = std::make_exception_ptr(UsageError(text));
     run->world->fail(started, text);
     for (int rank = started; rank < ranks; ++rank) run->world->end(rank);
@@ -73,7 +72,8 @@ WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> dea
   if (grace == std::chrono::duration<double>::max()) run->changed.wait(lock, all_ended);
   else complete = run->changed.wait_for(lock, grace, all_ended);
   if (complete) shared->expect_all_received();
-  const int first = run->world->failure().rank;
+  // Ranks that ran out of the same memory may have failed before.
+  const int first = started < ranks ? started : run->world->failure().rank;
   RunResult ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
   if (first >= 0 && !ending.error) {  // found by a rank that caught the error, or that has not left yet
     for (int rank = 0; rank < ranks && !ending.error; ++rank) ending.error = run->errors[std::size_t(rank)];
