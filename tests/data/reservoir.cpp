@@ -293,7 +293,11 @@ std::vector<Drawn> drawn_together(int ranks, On on, const Degrees& degrees, cons
             for (int i = 0; i < each; ++i) {
               // Pairs change places on every other rank.
               const int number = (world.rank() % 2 == 0 ? i : i ^ 1) * shares + share;
-              reservoir.add(std::uint64_t(number), numbered(number));
+              try {
+                reservoir.add(std::uint64_t(number), numbered(number));
+              } catch (const UsageError&) {  // all is drawn, and the reservoir closed, before all is added
+                return;
+              }
               if (i % 5 == world.rank()) std::this_thread::sleep_for(std::chrono::microseconds(200));
             }
             reservoir.close();
@@ -308,6 +312,7 @@ std::vector<Drawn> drawn_together(int ranks, On on, const Degrees& degrees, cons
             mine.ids.push_back(ids_of(batch));
             mine.choices.push_back(batch.choice);
           }
+          reservoir.close();
           solver.join();
           mine.log = reservoir.log();
         }) == 0);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
+#include <weft/core/hash.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/data/dataset.hpp>
 #include <weft/data/permutation.hpp>
