@@ -18,6 +18,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <weft/comm/run_result.hpp>
+#include <weft/core/version.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/runtime/signals.hpp>
