@@ -322,11 +322,13 @@ result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), *asked.split()[2:
 check("--data tokens.bin --vocabulary 512" in asked and result.returncode == 0, f"{asked}: {result.stderr}")
 result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), "--ranks", "4", "--rehearse", "8"], capture_output=True, text=True, timeout=60)
 check(result.returncode == 2 and "train_gpt: --ranks 4 beside --rehearse 8: " in result.stderr, f"two numbers of ranks: {result}")
-less = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 30MB --limit 30")
-check(all(one["memory"] <= 3e7 for one in less["best"]), f"all fit into a small memory: {[one['memory'] for one in less['best']]}")
-if less["complete"] and chosen["complete"]:  # a busy machine may not have counted all
+less = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 10MB --limit 30")
+check(all(one["memory"] <= 1e7 for one in less["best"]), f"all fit into a small memory: {[one['memory'] for one in less['best']]}")
+# Layouts with choices that save memory count only where they are needed, so more may fit into a little less. A busy machine may
+# not have counted all.
+if less["complete"] and chosen["complete"]:
     check(less["fitting"] < chosen["fitting"], f"fewer fit into a small memory: {less['fitting']} of {chosen['fitting']}")
-check(less["tree"] is None or less["tree"]["memory"] <= 3e7, "the tree's answer fits, too")
+check(less["tree"] is None or less["tree"]["memory"] <= 1e7, "the tree's answer fits, too")
 table = run(f"choose {model} --machine h100 --world 4 --global-batch 8 --limit 1 --listed 2").stdout
 check("the decision tree: DataParallel" in table and "\n2." in table and "\n3." not in table and "layouts are legal" in table, f"a table: {table}")
 experts = as_json("choose --model mixtral --layers 2 --width 128 --heads 4 --sequence 128 --experts 4 --machine h100 --world 4 --global-batch 8 --limit 2")
