@@ -34,7 +34,8 @@ TEST_CASE("a U-Net of volumes, also cut over three axes of space") {
   const auto samples = [](std::size_t first, std::size_t count, std::size_t, const auto& mesh) {
     return weft_test::flow_of<3>(first, count, mesh);
   };
-  weft_test::check_golden<Unet3, dx, dy, dz>(
-      "unet3", {{1}, {.world = 8, .tp = 2, .pp = 2, .micro_batches = 2, .zero = 3}, {.world = 8, .dx = 2, .dy = 2, .dz = 2}},
-      {.channels = 8}, samples);
+  auto layouts = weft_test::layouts_of_space;
+  layouts.insert(layouts.end(),
+                 {{1}, {.world = 8, .tp = 2, .pp = 2, .micro_batches = 2, .zero = 3}, {.world = 8, .dx = 2, .dy = 2, .dz = 2}});
+  weft_test::check_golden<Unet3, dx, dy, dz>("unet3", layouts, {.channels = 8}, samples);
 }
