@@ -7,9 +7,6 @@
 
 using namespace weft;
 
-// section: inference_of_a_recipe
-// A recipe.
-// expect: weft: inference::Model takes a model that is one Module
 inline constexpr data::Field<"x", float> x;
 struct Net : Module<Net> {
   using scalar = float;
@@ -19,6 +16,10 @@ struct Net : Module<Net> {
   Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
   auto forward(const auto& in) const { return layer(in); }
 };
+
+// section: inference_of_a_recipe
+// A recipe.
+// expect: weft: inference::Model takes a model that is one Module
 #ifdef WEFT_FAIL
 using M = models::Gpt;
 #else
@@ -29,16 +30,6 @@ void go(SingleDevice<M>& model) { inference::Model<M> net(model); }
 
 // section: inference_from_whole_numbers
 // expect: this input's elements are whole numbers and its field's are real
-inline constexpr data::Field<"x", float> x;
-struct Net : Module<Net> {
-  using scalar = float;
-  using Batch = FieldBatch<x>;
-  struct Config {};
-  Linear<> layer;
-  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
-  auto forward(const auto& in) const { return layer(in); }
-};
-
 #ifdef WEFT_FAIL
 using T = std::int32_t;
 #else
@@ -50,32 +41,30 @@ void go(inference::Model<Net>& net, std::span<const T> in, std::span<float> out)
 // section: inference_of_another_prediction
 // A model whose predictions are not its forward.
 // expect: inference::Model calls forward, and this model has another function for its predictions
-inline constexpr data::Field<"x", float> x;
-struct Net : Module<Net> {
+struct Predicts : Module<Predicts> {
   using scalar = float;
   using Batch = FieldBatch<x>;
   struct Config {};
   Linear<> layer;
-  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  Predicts(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
   auto forward(const auto& in) const { return layer(in); }
 #ifdef WEFT_FAIL
   auto predict(const auto& batch) const { return silu(layer(batch[x])); }
 #endif
 };
 
-void go(inference::Model<Net>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
+void go(inference::Model<Predicts>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
 
 // section: inference_of_a_part
 // An output of which each rank of tp has a part.
 // expect: inference::ShardedModel takes a model whose forward returns all of its output on every rank
 #include <weft/inference/sharded_model.hpp>
-inline constexpr data::Field<"x", float> x;
-struct Net : Module<Net> {
+struct InParts : Module<InParts> {
   using scalar = float;
   using Batch = FieldBatch<x>;
   struct Config {};
   Linear<Column> layer;
-  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  InParts(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
 #ifdef WEFT_FAIL
   auto forward(const auto& in) const { return layer(in); }
 #else
@@ -83,20 +72,11 @@ struct Net : Module<Net> {
 #endif
 };
 
-void go(inference::ShardedModel<Net>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
+void go(inference::ShardedModel<InParts>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
 
 // section: inference_on_another_space
 // An instance of another execution space than weft's.
 // expect: an inference model takes instances of the space on which weft computes, Kokkos::DefaultExecutionSpace
-inline constexpr data::Field<"x", float> x;
-struct Net : Module<Net> {
-  using scalar = float;
-  using Batch = FieldBatch<x>;
-  struct Config {};
-  Linear<> layer;
-  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
-  auto forward(const auto& in) const { return layer(in); }
-};
 struct Other {
   using execution_space = Other;
 };
@@ -110,9 +90,8 @@ void go(inference::Model<Net>& net, const Exec& exec, std::span<const float> in,
 
 // section: inference_of_too_many_inputs
 // expect: inference::Model: there are more inputs than the model's Batch has fields
-inline constexpr data::Field<"x", float> x;
 inline constexpr data::Field<"y", float> y;
-struct Net {
+struct OfTwo {
   using scalar = float;
   using Batch = FieldBatch<x, y>;
   struct Config {};
@@ -130,7 +109,7 @@ struct Net {
   }
 };
 
-void go(inference::Model<Net>& net, std::span<const float> in, std::span<const float> more, std::span<float> out) {
+void go(inference::Model<OfTwo>& net, std::span<const float> in, std::span<const float> more, std::span<float> out) {
 #ifdef WEFT_FAIL
   net(in, more, more, out);
 #else
@@ -143,15 +122,6 @@ void go(inference::Model<Net>& net, std::span<const float> in, std::span<const f
 // expect: inference::ShardedModel cuts parameters over tp, and every rank has whole arrays
 // mention: mesh.axes<tp>.
 #include <weft/inference/sharded_model.hpp>
-inline constexpr data::Field<"x", float, data::Cut<dx, 1>> x;
-struct Net : Module<Net> {
-  using scalar = float;
-  using Batch = FieldBatch<x>;
-  struct Config {};
-  Linear<> layer;
-  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
-  auto forward(const auto& in) const { return layer(in); }
-};
 #ifdef WEFT_FAIL
 using M = Mesh<dx>;
 #else
