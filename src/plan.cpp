@@ -10,5 +10,6 @@
 #include <weft/plan/layouts_impl.hpp>
 #include <weft/plan/machine_impl.hpp>
 #include <weft/plan/piece_impl.hpp>
+#include <weft/plan/rehearsed_costs_impl.hpp>
 #include <weft/plan/replay_impl.hpp>
 #include <weft/plan/this_machine_impl.hpp>

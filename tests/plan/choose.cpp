@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/plan/candidate.hpp weft/plan/candidate_cost.hpp weft/plan/choose_report.hpp weft/plan/piece.hpp
+// covers: weft/plan/rehearsed_costs.hpp
 // covers: weft/plan/pipeline_formulas.hpp
 // Layouts: all legal ones, by an oracle; their formulas compared with whole rehearsals; the decision tree; the choice, compared
 // with real runs.
@@ -21,6 +22,7 @@
 #include <weft/plan/choose_report.hpp>
 #include <weft/plan/estimate.hpp>
 #include <weft/plan/piece.hpp>
+#include <weft/plan/rehearsed_costs.hpp>
 #include <weft/plan/pipeline_formulas.hpp>
 #include <weft/plan/this_machine.hpp>
 
@@ -226,7 +228,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
     return order == one_forward_one_backward || order == interleaved || order == zero_bubble_h1 || order == zbv;
   };
   const bool everything = std::getenv("WEFT_TEST_LONG") != nullptr;
-  const auto saves_memory = [](const Candidate& c) { return c.offload || c.loss_chunks > 1 || c.host_activations; };
+  using plan::detail::saves_memory;
   const auto plain = [&](const Candidate& c) { return c.replicate == 1 && !saves_memory(c); };
   compare("1f1b, interleaved, zb-h1 and zbv", everything ? 7 : 61,
           [&](const Candidate& c) { return common(c.order) && plain(c); });

@@ -78,6 +78,13 @@ struct Search {
   double memory = 0;               ///< bytes per device; 0: unlimited
 };
 
+namespace detail {
+
+/// True if the layout takes time for memory in a way that the search tries only where memory does not suffice.
+inline bool saves_memory(const Candidate& c) { return c.offload || c.loss_chunks > 1 || c.host_activations; }
+
+}  // namespace detail
+
 /// Calls `f` with every legal layout, in ascending order of cp. The rules are those of `mesh_layout::resolve`, and these. A tp
 /// group stays in one node. cp divides a sequence into two pieces per rank. Sequence parallelism and experts divide a sequence's
 /// rows evenly. A rank's stages divide its layers evenly, or the layers of its fullest rank if pp does not divide the model's.

@@ -29,9 +29,6 @@ WEFT_COLD WEFT_INLINE Branch branch_of(const Candidate& c) {
                          : Branch::one_rank;
 }
 
-/// True if the layout takes time for memory in a way that the search tries only where memory does not suffice.
-inline bool saves_memory(const Candidate& c) { return c.offload || c.loss_chunks > 1 || c.host_activations; }
-
 WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
   if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || saves_memory(c)) return false;
   if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
