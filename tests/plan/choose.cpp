@@ -22,8 +22,8 @@
 #include <weft/plan/choose_report.hpp>
 #include <weft/plan/estimate.hpp>
 #include <weft/plan/piece.hpp>
-#include <weft/plan/rehearsed_costs.hpp>
 #include <weft/plan/pipeline_formulas.hpp>
+#include <weft/plan/rehearsed_costs.hpp>
 #include <weft/plan/this_machine.hpp>
 
 using namespace weft_test;
